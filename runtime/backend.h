@@ -1,0 +1,174 @@
+// The compute verbs that models, optimizers and collectives need, on one device.
+//
+// Implementations: `cpu` (runtime/cpu/). Others follow the same contract, and nothing above
+// runtime/ knows which one runs. Conventions that hold for every verb:
+//  - Outputs come first and are allocated by the caller. "=" overwrites, "+=" adds to what is
+//  there.
+//  - All floating tensors of one call have one dtype unless the verb says otherwise; f64 computes
+//  in
+//    f64, everything else in f32. bf16 and f16 inputs are widened, results rounded once, and sums
+//    are kept in f32, as tensor cores do. Tensors called "f32/f64" are f64 in an f64 call, else
+//    f32.
+//  - Shapes are checked; what does not fit throws std::invalid_argument that names verb and shapes
+//    (a bug in the caller, not in the user's input).
+//  - Outputs may not alias inputs unless the verb says so.
+//  - The same call with the same inputs gives the same bits, whatever ran before.
+//  - A verb may be called by the compute thread while the communication stream calls another one on
+//    other tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/tensor.h"
+
+namespace ringworld {
+
+enum class ReduceOp : std::uint8_t { sum, avg, min, max };
+inline constexpr ReduceOp all_reduce_ops[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min,
+                                              ReduceOp::max};
+std::string_view name_of(ReduceOp op);
+ReduceOp parse_reduce_op(std::string_view text);  // throws UsageError that lists the known ones
+
+struct MatmulOptions {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;  // out += instead of out =
+};
+
+// Hyperparameters of one AdamW update (Loshchilov and Hutter, ICLR 2019). `gradient_scale`
+// multiplies the gradient first (clipping), `step` counts from 1.
+struct AdamWStep {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  double gradient_scale = 1;
+  std::int64_t step = 1;
+};
+
+// One update of SGD with momentum as PyTorch defines it: v = momentum v + g, p -= learning_rate v,
+// with decoupled weight decay. With momentum 0 no velocity is needed.
+struct SgdStep {
+  double learning_rate = 0;
+  double momentum = 0;
+  double weight_decay = 0;
+  double gradient_scale = 1;
+};
+
+class Backend {
+ public:
+  explicit Backend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  virtual ~Backend() = default;
+
+  Device& device() { return *device_; }
+  virtual std::string_view name() const = 0;
+  virtual int threads() const = 0;
+
+  // Allocation. `empty` is undefined content, `zeros` all zero.
+  Tensor empty(DType dtype, Shape shape, Category category);
+  Tensor zeros(DType dtype, Shape shape, Category category);
+
+  // --- Moving data -------------------------------------------------------------------------------
+  // Between host memory and a tensor; `host` holds exactly the tensor's bytes, in its dtype.
+  virtual void upload(const Tensor& out, std::span<const std::byte> host) = 0;
+  virtual void download(std::span<std::byte> host, const Tensor& x) = 0;
+  // Through doubles, for any dtype; for tests, metrics and small tensors.
+  void upload_values(const Tensor& out, std::span<const double> values);
+  std::vector<double> download_values(const Tensor& x);
+
+  virtual void fill(const Tensor& out, double value) = 0;
+  virtual void copy(const Tensor& out, const Tensor& x) = 0;  // same dtype and element count
+  virtual void cast(const Tensor& out, const Tensor& x) = 0;  // any two floating dtypes
+  // out[i] = mean + deviation * normal(key, first_index + i)
+  virtual void normal(const Tensor& out, const RandomKey& key, std::int64_t first_index,
+                      double mean, double deviation) = 0;
+
+  // --- Elementwise and reductions ----------------------------------------------------------------
+  virtual void add(const Tensor& out, const Tensor& a, const Tensor& b) = 0;  // out may be a or b
+  virtual void scale(const Tensor& x, double factor) = 0;                     // x *= factor
+  // out = out (op) x, any dtype, for collectives. avg adds, as sum does: the division comes once,
+  // at the end, through divide. min and max pass NaN on, whichever side it is on. Integers wrap.
+  virtual void combine(const Tensor& out, const Tensor& x, ReduceOp op) = 0;
+  // x /= divisor, any dtype; integers are truncated towards zero.
+  virtual void divide(const Tensor& x, std::int64_t divisor) = 0;
+  virtual double sum(const Tensor& x) = 0;             // in f64, floating dtypes
+  virtual double sum_of_squares(const Tensor& x) = 0;  // in f64, floating dtypes
+  // A 63-bit fingerprint of the tensor's bytes and element count.
+  virtual std::int64_t fingerprint(const Tensor& x) = 0;
+
+  // --- Matrix products ---------------------------------------------------------------------------
+  // out (M, N) = op(a) (M, K) * op(b) (K, N); every tensor is taken as (rows, last axis).
+  virtual void matmul(const Tensor& out, const Tensor& a, const Tensor& b,
+                      const MatmulOptions& options = {}) = 0;
+  // out (..., N) = bias (N) in every row; matmul with accumulate then adds the product.
+  virtual void fill_rows(const Tensor& out, const Tensor& bias) = 0;
+  // out (N) += sum over rows of x (..., N): a bias's gradient.
+  virtual void sum_rows(const Tensor& out, const Tensor& x) = 0;
+
+  // --- Layers ------------------------------------------------------------------------------------
+  // Embedding: y (B, T, C) = table[tokens] + positions[t]. tokens (B, T) i32 in [0, V);
+  // table (V, C); positions (>= T, C) or undefined.
+  virtual void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& table,
+                                 const Tensor& positions) = 0;
+  // dtable += , dpositions += (undefined: skipped), dy (B, T, C).
+  virtual void embedding_backward(const Tensor& dtable, const Tensor& dpositions, const Tensor& dy,
+                                  const Tensor& tokens) = 0;
+
+  // Layer normalisation over the last axis (Ba et al., 2016): x, y (..., C); weight, bias (C);
+  // mean, inverse_deviation (rows) f32/f64 are kept for backward.
+  virtual void layer_norm_forward(const Tensor& y, const Tensor& mean,
+                                  const Tensor& inverse_deviation, const Tensor& x,
+                                  const Tensor& weight, const Tensor& bias, double epsilon) = 0;
+  // dx += (the residual's gradient is already there); dweight +=, dbias +=. dx may not be dy.
+  virtual void layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                                   const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                   const Tensor& mean, const Tensor& inverse_deviation) = 0;
+
+  // GELU with the tanh approximation, as in GPT-2 (Hendrycks and Gimpel, 2016).
+  virtual void gelu_forward(const Tensor& y, const Tensor& x) = 0;
+  virtual void gelu_backward(const Tensor& dx, const Tensor& dy,
+                             const Tensor& x) = 0;  // dx may be dy
+
+  // Causal multi-head attention: qkv (B, T, 3C), the heads side by side within each third;
+  // y (B, T, C). Scores are scaled by 1/sqrt(C / heads). Instead of the probabilities only their
+  // log-sum-exp (B, heads, T) f32/f64 is kept; backward computes them again (FlashAttention, Dao et
+  // al., 2022), so memory grows with T, not T^2.
+  virtual void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                 int heads) = 0;
+  virtual void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                                  const Tensor& log_sum_exp, const Tensor& qkv, int heads) = 0;
+
+  // Cross-entropy of softmax: logits (..., V), targets (rows) i32 in [0, V), or negative for a
+  // token that is not trained and costs 0. losses, log_sum_exp (rows) f32/f64.
+  virtual void cross_entropy_forward(const Tensor& losses, const Tensor& log_sum_exp,
+                                     const Tensor& logits, const Tensor& targets) = 0;
+  // dlogits = factor * (softmax(logits) - onehot(targets)), 0 in rows that are not trained.
+  // dlogits may be logits.
+  virtual void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits,
+                                      const Tensor& targets, const Tensor& log_sum_exp,
+                                      double factor) = 0;
+
+  // --- Optimizers --------------------------------------------------------------------------------
+  // One pass over parameter, first and second moment, and gradient; equal element counts.
+  virtual void adamw(const Tensor& parameter, const Tensor& first_moment,
+                     const Tensor& second_moment, const Tensor& gradient,
+                     const AdamWStep& step) = 0;
+  // velocity may be undefined when momentum is 0.
+  virtual void sgd(const Tensor& parameter, const Tensor& velocity, const Tensor& gradient,
+                   const SgdStep& step) = 0;
+
+ private:
+  std::shared_ptr<Device> device_;
+};
+
+// The CPU backend: OpenBLAS for matrix products, SIMD for the rest, `threads` threads for both.
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<Device> device, int threads);
+
+}  // namespace ringworld

@@ -1,0 +1,25 @@
+// Checks of what a verb is called with; a failed one is a bug in the caller.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+
+#include "runtime/tensor.h"
+
+namespace ringworld {
+
+// Throws std::invalid_argument that names the verb and the dtypes and shapes of its tensors,
+// outputs first, and says what was expected of them.
+void check(bool condition, std::string_view verb, std::string_view expected,
+           std::initializer_list<const Tensor*> tensors);
+
+// Every tensor is defined and of one floating dtype.
+void check_floating(std::string_view verb, std::initializer_list<const Tensor*> tensors);
+
+// As check_floating, and all have the same number of elements.
+void check_elementwise(std::string_view verb, std::initializer_list<const Tensor*> tensors);
+
+// The size of the last axis, 1 for a scalar.
+std::int64_t width_of(const Tensor& x);
+
+}  // namespace ringworld

@@ -1,0 +1,180 @@
+// Causal multi-head attention: matrix products on tiles of each head's scores, and a softmax
+// between them.
+//
+// A head's queries, keys and values are columns of qkv (B, T, 3C), D = C / heads wide; the products
+// take them in place, with 3C between rows. Scores are made for up to `tile_rows` rows at a time,
+// and only for the columns that the causal mask leaves to one of them: memory is T per thread and
+// row of the tile, and about half of the work is never done.
+#include <cmath>
+
+#include "runtime/cpu/attention.h"
+#include "runtime/cpu/blas.h"
+#include "runtime/cpu/checks.h"
+#include "runtime/cpu/cpu_backend.h"
+#include "runtime/cpu/parallel.h"
+#include "runtime/cpu/types.h"
+#include "runtime/raw.h"
+
+namespace ringworld {
+namespace {
+
+constexpr std::int64_t tile_rows = 128;
+
+struct Geometry {
+  std::int64_t batch;
+  std::int64_t length;  // T
+  std::int64_t width;   // C
+  std::int64_t heads;
+
+  std::int64_t head_width() const { return width / heads; }
+  std::int64_t tile() const { return std::min(tile_rows, length); }
+  // Head `index` of batch * heads: where its first row begins in a (B, T, stride) tensor.
+  std::int64_t offset(std::int64_t index, std::int64_t stride) const {
+    return index / heads * length * stride + index % heads * head_width();
+  }
+  ScoreTile tile_at(std::int64_t first_row) const {
+    const std::int64_t rows = std::min(tile(), length - first_row);
+    return {first_row, rows, first_row + rows};
+  }
+};
+
+Geometry geometry_of(std::string_view verb, const Tensor& qkv, const Tensor& y,
+                     const Tensor& log_sum_exp, int heads) {
+  check_floating(verb, {&qkv, &y});
+  const bool fits = qkv.shape().axes() == 3 && y.shape().axes() == 3 && heads >= 1 &&
+                    y.shape()[2] % heads == 0 && qkv.shape()[2] == 3 * y.shape()[2] &&
+                    qkv.shape()[0] == y.shape()[0] && qkv.shape()[1] == y.shape()[1] &&
+                    log_sum_exp.defined() && log_sum_exp.dtype() == compute_dtype(qkv.dtype()) &&
+                    log_sum_exp.elements() == qkv.shape()[0] * heads * qkv.shape()[1];
+  check(fits, verb,
+        "qkv (B, T, 3C), y (B, T, C), log_sum_exp (B, heads, T) f32/f64, C of whole heads",
+        {&qkv, &y, &log_sum_exp});
+  return {y.shape()[0], y.shape()[1], y.shape()[2], heads};
+}
+
+template <typename T>
+T score_scale(const Geometry& g) {
+  return static_cast<T>(1 / std::sqrt(static_cast<double>(g.head_width())));
+}
+
+template <typename T>
+void forward_head(const Geometry& g, std::int64_t index, T* y, T* log_sum_exp, const T* qkv,
+                  T* scores) {
+  const std::int64_t stride = 3 * g.width;
+  const std::int64_t depth = g.head_width();
+  const T* const q = qkv + g.offset(index, stride);
+  const T* const k = q + g.width;
+  const T* const v = k + g.width;
+  T* const out = y + g.offset(index, g.width);
+  for (std::int64_t row = 0; row < g.length; row += g.tile()) {
+    const ScoreTile tile = g.tile_at(row);
+    gemm<T>(tile.rows, tile.columns, depth, score_scale<T>(g), {q + row * stride, stride},
+            {k, stride, true}, T{0}, scores, tile.columns);
+    attention_kernels<T>().softmax(scores, log_sum_exp + index * g.length + row, tile);
+    gemm<T>(tile.rows, depth, tile.columns, T{1}, {scores, tile.columns}, {v, stride}, T{0},
+            out + row * g.width, g.width);
+  }
+}
+
+// With P the probabilities and S the scores: dV = P^T dY, dP = dY V^T, dS = P (dP - delta),
+// dQ = scale dS K, dK = scale dS^T Q.
+template <typename T>
+void backward_head(const Geometry& g, std::int64_t index, T* dqkv, const T* dy, const T* y,
+                   const T* log_sum_exp, const T* qkv, T* scores, T* dp, T* delta) {
+  const std::int64_t stride = 3 * g.width;
+  const std::int64_t depth = g.head_width();
+  const T scale = score_scale<T>(g);
+  const T* const q = qkv + g.offset(index, stride);
+  const T* const k = q + g.width;
+  const T* const v = k + g.width;
+  T* const dq = dqkv + g.offset(index, stride);
+  T* const dk = dq + g.width;
+  T* const dv = dk + g.width;
+  const T* const dout = dy + g.offset(index, g.width);
+  const T* const out = y + g.offset(index, g.width);
+  // From the last tile to the first: the last one sees every column, so it is the one that sets dK
+  // and dV, and the others add to them.
+  for (std::int64_t row = (g.length - 1) / g.tile() * g.tile(); row >= 0; row -= g.tile()) {
+    const ScoreTile tile = g.tile_at(row);
+    const T beta = tile.columns == g.length ? T{0} : T{1};
+    const T* const tile_dout = dout + row * g.width;
+    gemm<T>(tile.rows, tile.columns, depth, scale, {q + row * stride, stride}, {k, stride, true},
+            T{0}, scores, tile.columns);
+    gemm<T>(tile.rows, tile.columns, depth, T{1}, {tile_dout, g.width}, {v, stride, true}, T{0}, dp,
+            tile.columns);
+    attention_kernels<T>().row_dots(delta, tile_dout, out + row * g.width, tile.rows, depth,
+                                    g.width);
+    attention_kernels<T>().softmax_backward(scores, dp, log_sum_exp + index * g.length + row, delta,
+                                            tile);
+    gemm<T>(tile.columns, depth, tile.rows, T{1}, {scores, tile.columns, true},
+            {tile_dout, g.width}, beta, dv, stride);
+    gemm<T>(tile.columns, depth, tile.rows, scale, {dp, tile.columns, true},
+            {q + row * stride, stride}, beta, dk, stride);
+    gemm<T>(tile.rows, depth, tile.columns, scale, {dp, tile.columns}, {k, stride}, T{0},
+            dq + row * stride, stride);
+  }
+}
+
+}  // namespace
+
+void CpuBackend::attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                   int heads) {
+  const Geometry g = geometry_of("attention_forward", qkv, y, log_sum_exp, heads);
+  if (qkv.elements() == 0) {
+    return;
+  }
+  const Tensor wide_qkv = widened(qkv);
+  const Tensor wide_y = wide_output(y);
+  const std::int64_t per_part = g.tile() * g.length;
+  const std::int64_t parts = count_parts(threads_, g.batch * g.heads, 1);
+  const Tensor workspace = empty(wide_qkv.dtype(), Shape{parts, per_part}, Category::workspace);
+  const auto run = [&]<typename T>() {
+    for_each_part(threads_, g.batch * g.heads, 1,
+                  [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t index = begin; index < end; ++index) {
+                      forward_head(g, index, raw<T>(wide_y), raw<T>(log_sum_exp), raw<T>(wide_qkv),
+                                   raw<T>(workspace) + part * per_part);
+                    }
+                  });
+  };
+  qkv.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
+  if (!wide_y.same_view(y)) {
+    cast(y, wide_y);
+  }
+}
+
+void CpuBackend::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                                    const Tensor& log_sum_exp, const Tensor& qkv, int heads) {
+  const Geometry g = geometry_of("attention_backward", qkv, y, log_sum_exp, heads);
+  geometry_of("attention_backward", dqkv, dy, log_sum_exp, heads);
+  check(dqkv.dtype() == qkv.dtype() && dqkv.shape() == qkv.shape(), "attention_backward",
+        "dqkv as qkv", {&dqkv, &qkv});
+  if (qkv.elements() == 0) {
+    return;
+  }
+  const Tensor wide_qkv = widened(qkv);
+  const Tensor wide_y = widened(y);
+  const Tensor wide_dy = widened(dy);
+  const Tensor wide_dqkv = wide_output(dqkv);
+  const std::int64_t tile = g.tile() * g.length;
+  const std::int64_t per_part = 2 * tile + g.tile();  // scores, dp, delta
+  const std::int64_t parts = count_parts(threads_, g.batch * g.heads, 1);
+  const Tensor workspace = empty(wide_qkv.dtype(), Shape{parts, per_part}, Category::workspace);
+  const auto run = [&]<typename T>() {
+    for_each_part(threads_, g.batch * g.heads, 1,
+                  [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+                    T* const scores = raw<T>(workspace) + part * per_part;
+                    for (std::int64_t index = begin; index < end; ++index) {
+                      backward_head(g, index, raw<T>(wide_dqkv), raw<T>(wide_dy), raw<T>(wide_y),
+                                    raw<T>(log_sum_exp), raw<T>(wide_qkv), scores, scores + tile,
+                                    scores + 2 * tile);
+                    }
+                  });
+  };
+  qkv.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
+  if (!wide_dqkv.same_view(dqkv)) {
+    cast(dqkv, wide_dqkv);
+  }
+}
+
+}  // namespace ringworld

@@ -1,0 +1,38 @@
+// Element types of tensors, and the two 16-bit formats as C++ types.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/bytes.h"
+
+namespace ringworld {
+
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, i8 };
+
+inline constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                                       DType::i64, DType::i32, DType::i8};
+
+Bytes size_of(DType dtype);             // of one element
+std::string_view name_of(DType dtype);  // "f64", "bf16", ...
+bool is_floating(DType dtype);
+// Throws UsageError that lists the known types.
+DType parse_dtype(std::string_view text);
+
+// bfloat16: the upper half of an f32, rounded to nearest even; NaN stays NaN.
+struct bf16 {
+  std::uint16_t bits = 0;
+};
+
+// IEEE 754 binary16, rounded to nearest even, with subnormals and infinities.
+struct f16 {
+  std::uint16_t bits = 0;
+};
+
+float to_float(bf16 value);
+float to_float(f16 value);
+bf16 to_bf16(float value);
+f16 to_f16(float value);
+
+}  // namespace ringworld

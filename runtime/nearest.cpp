@@ -1,0 +1,44 @@
+#include "runtime/nearest.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace ringworld {
+
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  // distance[j] is that between the first i characters of a and the first j of b, row by row.
+  std::vector<std::size_t> distance(b.size() + 1);
+  std::iota(distance.begin(), distance.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = distance[0];
+    distance[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = distance[j];
+      distance[j] = std::min({replaced, distance[j] + 1, distance[j - 1] + 1});
+    }
+  }
+  return distance[b.size()];
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  std::string best;
+  std::size_t best_distance = std::numeric_limits<std::size_t>::max();
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace ringworld

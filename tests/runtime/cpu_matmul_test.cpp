@@ -1,0 +1,130 @@
+#include "tests/runtime/cpu_support.h"
+
+namespace ringworld {
+namespace {
+
+struct Case {
+  std::int64_t m, n, k;
+};
+
+// Empty axes, vectors, odd sizes, and both ways of cutting a product for several threads.
+constexpr Case cases[] = {{0, 3, 2},  {3, 0, 2},  {2, 3, 0},   {1, 1, 1},     {3, 7, 5},
+                          {65, 1, 7}, {1, 65, 3}, {7, 13, 65}, {131, 67, 71}, {67, 257, 65}};
+
+TEST(CpuMatmul, AllTransposesWithAndWithoutAccumulation) {
+  for_each_configuration([](Backend& backend, DType dtype) {
+    for (const Case& c : cases) {
+      for (int options = 0; options < 8; ++options) {
+        const MatmulOptions o{.transpose_a = (options & 1) != 0,
+                              .transpose_b = (options & 2) != 0,
+                              .accumulate = (options & 4) != 0};
+        SCOPED_TRACE(testing::Message()
+                     << c.m << " " << c.n << " " << c.k << " options " << options);
+        const Tensor a =
+            random_tensor(backend, dtype, o.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k}, 1);
+        const Tensor b =
+            random_tensor(backend, dtype, o.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}, 2);
+        // Undefined content is NaN here, and must not show when it is overwritten.
+        const Tensor out = o.accumulate
+                               ? random_tensor(backend, dtype, Shape{c.m, c.n}, 3)
+                               : backend.empty(dtype, Shape{c.m, c.n}, Category::activations);
+        const Values av = backend.download_values(a);
+        const Values bv = backend.download_values(b);
+        Values expected = backend.download_values(out);
+        Values magnitudes(expected.size());
+        for (std::int64_t i = 0; i < c.m; ++i) {
+          for (std::int64_t j = 0; j < c.n; ++j) {
+            const auto at = static_cast<std::size_t>(i * c.n + j);
+            double sum = o.accumulate ? expected[at] : 0;
+            double magnitude = std::abs(sum);
+            for (std::int64_t l = 0; l < c.k; ++l) {
+              const double product =
+                  av[static_cast<std::size_t>(o.transpose_a ? l * c.m + i : i * c.k + l)] *
+                  bv[static_cast<std::size_t>(o.transpose_b ? j * c.k + l : l * c.n + j)];
+              sum += product;
+              magnitude += std::abs(product);
+            }
+            expected[at] = sum;
+            magnitudes[at] = magnitude;
+          }
+        }
+        backend.matmul(out, a, b, o);
+        expect_close(backend, out, expected, magnitudes, static_cast<double>(c.k) + 2, "out");
+      }
+    }
+  });
+}
+
+TEST(CpuMatmul, TakesTheLastAxisAsColumns) {
+  const auto backend = poisoned_backend(1);
+  const Tensor a = random_tensor(*backend, DType::f64, Shape{2, 3, 5}, 1);
+  const Tensor b = random_tensor(*backend, DType::f64, Shape{5, 7}, 2);
+  const Tensor out = backend->empty(DType::f64, Shape{2, 3, 7}, Category::activations);
+  const Tensor flat = backend->empty(DType::f64, Shape{6, 7}, Category::activations);
+  backend->matmul(out, a, b);
+  backend->matmul(flat, a.view(Shape{6, 5}), b);
+  EXPECT_EQ(backend->download_values(out), backend->download_values(flat));
+}
+
+TEST(CpuMatmul, WorkspaceIsGivenBack) {
+  const auto backend = poisoned_backend(1);
+  const Tensor a = random_tensor(*backend, DType::bf16, Shape{8, 8}, 1);
+  const Tensor out = backend->empty(DType::bf16, Shape{8, 8}, Category::activations);
+  backend->matmul(out, a, a);
+  const Ledger ledger = backend->device().ledger();
+  EXPECT_EQ(ledger.held_in(Category::workspace), Bytes(0));
+  EXPECT_EQ(ledger.peak_in(Category::workspace), Bytes(3 * 64 * 4)) << "a, b and out in f32";
+}
+
+TEST(CpuRows, FillRowsAndSumRows) {
+  for_each_configuration([](Backend& backend, DType dtype) {
+    for (const Case& c : {Case{0, 3, 0}, Case{3, 0, 0}, Case{1, 1, 0}, Case{3, 7, 0},
+                          Case{129, 1031, 0}, Case{6, 2500, 0}}) {
+      const Tensor bias = random_tensor(backend, dtype, Shape{c.n}, 1);
+      const Values bias_values = backend.download_values(bias);
+      const Tensor filled = backend.empty(dtype, Shape{c.m, c.n}, Category::activations);
+      backend.fill_rows(filled, bias);
+      Values repeated;
+      for (std::int64_t row = 0; row < c.m; ++row) {
+        repeated.insert(repeated.end(), bias_values.begin(), bias_values.end());
+      }
+      ASSERT_EQ(backend.download_values(filled), repeated);
+
+      const Tensor x = random_tensor(backend, dtype, Shape{c.m, c.n}, 2);
+      const Values xv = backend.download_values(x);
+      Values expected = bias_values;
+      Values magnitudes(expected.size());
+      for (std::size_t i = 0; i < xv.size(); ++i) {
+        const std::size_t column = i % expected.size();
+        expected[column] += xv[i];
+        magnitudes[column] += std::abs(xv[i]);
+      }
+      for (std::size_t column = 0; column < expected.size(); ++column) {
+        magnitudes[column] += std::abs(bias_values[column]);
+      }
+      backend.sum_rows(bias, x);
+      expect_close(backend, bias, expected, magnitudes, static_cast<double>(c.m) + 1, "sum_rows");
+    }
+  });
+}
+
+TEST(CpuMatmul, Misfits) {
+  const auto backend = poisoned_backend(1);
+  const auto f32 = [&](std::int64_t rows, std::int64_t columns) {
+    return backend->zeros(DType::f32, Shape{rows, columns}, Category::activations);
+  };
+  const Tensor wide = backend->zeros(DType::f64, Shape{3, 4}, Category::activations);
+  EXPECT_THROW(backend->matmul(f32(2, 4), f32(2, 3), f32(4, 4)), std::invalid_argument);
+  EXPECT_THROW(backend->matmul(f32(2, 5), f32(2, 3), f32(3, 4)), std::invalid_argument);
+  EXPECT_THROW(backend->matmul(f32(3, 4), f32(2, 3), f32(3, 4)), std::invalid_argument);
+  EXPECT_THROW(backend->matmul(f32(2, 4), f32(2, 3), wide), std::invalid_argument);
+  EXPECT_THROW(backend->matmul(f32(2, 4), f32(2, 3), f32(3, 4), {.transpose_b = true}),
+               std::invalid_argument);
+  EXPECT_THROW(backend->matmul(f32(2, 4), Tensor(), f32(3, 4)), std::invalid_argument);
+  EXPECT_THROW(backend->fill_rows(f32(2, 4), f32(1, 3)), std::invalid_argument);
+  EXPECT_THROW(backend->sum_rows(f32(1, 3), f32(2, 4)), std::invalid_argument);
+  EXPECT_THROW(backend->sum_rows(f32(1, 4), wide), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace ringworld
