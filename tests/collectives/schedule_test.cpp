@@ -1,0 +1,263 @@
+// Schedules as data, and the symbolic proof: every registered algorithm proves right for 1 to 64
+// ranks and every root, and each kind of wrong schedule is refused with rank, step and chunk.
+#include "collectives/schedule.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "collectives/proof.h"
+#include "runtime/error.h"
+
+namespace ringworld {
+namespace {
+
+TEST(ChunkRange, PartitionsTheBufferWithTheLargerChunksFirst) {
+  for (const std::int64_t count : {0L, 1L, 3L, 7L, 8L, 9L, 1009L, (1L << 33) + 5}) {
+    for (const int chunks : {1, 2, 3, 7, 8, 64}) {
+      std::int64_t next = 0;
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const Range range = chunk_range(count, chunks, chunk);
+        EXPECT_EQ(range.first, next);
+        EXPECT_LE(range.count, chunk_range(count, chunks, 0).count);
+        EXPECT_GE(range.count, chunk_range(count, chunks, 0).count - 1);
+        next += range.count;
+      }
+      EXPECT_EQ(next, count);
+    }
+  }
+}
+
+TEST(Schedule, DropsAStepWithoutActions) {
+  Schedule schedule(2);
+  schedule.begin_step();
+  schedule.begin_step();
+  schedule.send(1, 0);
+  schedule.receive(1, 1);
+  schedule.begin_step();
+  ASSERT_EQ(schedule.steps().size(), 1u);
+  EXPECT_EQ(schedule.steps()[0].actions[1], (Action{Verb::receive, 1, 1}));
+}
+
+TEST(Table, EveryOperationHasARing) {
+  for (const Operation operation : all_operations) {
+    EXPECT_EQ(find_algorithm(operation, "ring").operation, operation);
+  }
+}
+
+TEST(Table, AnUnknownAlgorithmIsRefusedWithTheKnownOnes) {
+  try {
+    find_algorithm(Operation::all_gather, "rign");
+    FAIL() << "found an algorithm that does not exist";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "there is no algorithm \"rign\" for all_gather; choose one of: ring");
+  }
+}
+
+TEST(Proof, EveryAlgorithmIsRightForOneTo64RanksAndEveryRoot) {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (int ranks = 1; ranks <= max_proved_ranks; ++ranks) {
+      const auto refutation = refute(algorithm, ranks);
+      EXPECT_FALSE(refutation) << *refutation;
+    }
+  }
+}
+
+// Patarasuk and Yuan's figures for the ring all-reduce over 8 ranks: 14 steps, and each rank sends
+// 2 (P - 1) / P of the buffer.
+TEST(Proof, ClosedFormsAreTheLiteratures) {
+  const Algorithm& ring = find_algorithm(Operation::all_reduce, "ring");
+  EXPECT_EQ(ring.steps(8), 14);
+  EXPECT_EQ(ring.elements_sent(8, 1000), 14'000);
+}
+
+// --- Planted faults ------------------------------------------------------------------------------
+
+using Emit = std::function<Schedule(int rank)>;
+
+std::string refutation_of(Operation operation, int ranks, const Emit& emit) {
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < ranks; ++rank) {
+    schedules.push_back(emit(rank));
+  }
+  return refute(operation, schedules).value_or("proved");
+}
+
+// The ring's schedules, with one step of one rank changed by `edit`.
+Emit ring_with(Operation operation, int ranks, int edited_rank, int edited_step,
+               const std::function<void(std::vector<Action>&)>& edit) {
+  return [=](int rank) {
+    const Schedule ring = find_algorithm(operation, "ring").emit(rank, ranks, 0);
+    Schedule result(ring.chunks());
+    for (int step = 0; step < static_cast<int>(ring.steps().size()); ++step) {
+      std::vector<Action> actions = ring.steps()[step].actions;
+      if (rank == edited_rank && step == edited_step) {
+        edit(actions);
+      }
+      result.begin_step();
+      for (const Action& action : actions) {
+        switch (action.verb) {
+          case Verb::send:
+            result.send(action.peer, action.chunk);
+            break;
+          case Verb::receive:
+            result.receive(action.peer, action.chunk);
+            break;
+          case Verb::receive_reduce:
+            result.receive_reduce(action.peer, action.chunk);
+            break;
+        }
+      }
+    }
+    return result;
+  };
+}
+
+TEST(PlantedFault, NoneLeavesTheRingRight) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 4,
+                          ring_with(Operation::all_reduce, 4, -1, -1, [](auto&) {})),
+            "proved");
+}
+
+TEST(PlantedFault, MissingReceive) {
+  // Rank 2 forgets the last receive, chunk 3 from rank 1.
+  EXPECT_EQ(refutation_of(Operation::all_gather, 4,
+                          ring_with(Operation::all_gather, 4, 2, 2,
+                                    [](std::vector<Action>& actions) { actions.pop_back(); })),
+            "rank 1, step 2, send of chunk 3 to rank 2: never matched, rank 2 has ended");
+}
+
+TEST(PlantedFault, WrongChunk) {
+  EXPECT_EQ(
+      refutation_of(Operation::all_reduce, 4,
+                    ring_with(Operation::all_reduce, 4, 3, 1,
+                              [](std::vector<Action>& actions) { actions[1].chunk = 2; })),
+      "rank 3, step 1, receive_reduce of chunk 2 from rank 2: the message is chunk 0, sent in step "
+      "1 of rank 2");
+}
+
+TEST(PlantedFault, ChunkThatDoesNotExist) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 4,
+                          ring_with(Operation::all_reduce, 4, 1, 5,
+                                    [](std::vector<Action>& actions) { actions[0].chunk = 4; })),
+            "rank 1, step 5, send of chunk 4 to rank 2: there are chunks 0 to 3");
+}
+
+TEST(PlantedFault, WrongPeer) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 4,
+                          ring_with(Operation::all_reduce, 4, 1, 0,
+                                    [](std::vector<Action>& actions) { actions[0].peer = 3; })),
+            "deadlock, each waits for the next: rank 1 in step 0 with send of chunk 0 for rank 3, "
+            "rank 3 in step 1 with receive_reduce of chunk 0 for rank 2, rank 2 in step 0 with "
+            "receive_reduce of chunk 0 for rank 1");
+}
+
+TEST(PlantedFault, PeerOutsideTheWorld) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 4,
+                          ring_with(Operation::all_reduce, 4, 3, 2,
+                                    [](std::vector<Action>& actions) { actions[0].peer = 4; })),
+            "rank 3, step 2, send of chunk 0 to rank 4: that is no other rank of this world");
+}
+
+TEST(PlantedFault, ReducesTwice) {
+  // Both ranks reduce the same chunk twice: the second time brings back what was sent.
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 2,
+                          [](int rank) {
+                            Schedule schedule(2);
+                            for (int step = 0; step < 2; ++step) {
+                              schedule.begin_step();
+                              schedule.send(1 - rank, (rank + 1 + step) % 2);
+                              schedule.receive_reduce(1 - rank, (rank + step) % 2);
+                            }
+                            return schedule;
+                          }),
+            "rank 0, step 1, receive_reduce of chunk 1 from rank 1: adds a second time the "
+            "contributions of {0}");
+}
+
+TEST(PlantedFault, OverwritesInsteadOfReducing) {
+  EXPECT_EQ(refutation_of(
+                Operation::reduce_scatter, 3,
+                ring_with(Operation::reduce_scatter, 3, 1, 1,
+                          [](std::vector<Action>& actions) { actions[1].verb = Verb::receive; })),
+            "rank 1, after its last step 1, chunk 1: holds the contributions of {0, 2}, "
+            "reduce_scatter promises the contributions of {0, 1, 2}");
+}
+
+TEST(PlantedFault, UnbufferedCircle) {
+  // Everybody sends first and receives in the next step: right only where sends are buffered.
+  EXPECT_EQ(refutation_of(Operation::all_gather, 3,
+                          [](int rank) {
+                            Schedule schedule(3);
+                            for (int s = 0; s < 2; ++s) {
+                              schedule.begin_step();
+                              schedule.send((rank + 1) % 3, (rank - s + 3) % 3);
+                              schedule.begin_step();
+                              schedule.receive((rank + 2) % 3, (rank - s + 2) % 3);
+                            }
+                            return schedule;
+                          }),
+            "deadlock, each waits for the next: rank 0 in step 0 with send of chunk 0 for rank 1, "
+            "rank 1 in step 0 with send of chunk 1 for rank 2, rank 2 in step 0 with send of chunk "
+            "2 for rank 0");
+}
+
+TEST(PlantedFault, StopsEarly) {
+  // Every rank leaves out the last step, so that every message is still matched.
+  EXPECT_EQ(refutation_of(Operation::all_gather, 3,
+                          [](int rank) {
+                            Schedule schedule(3);
+                            schedule.begin_step();
+                            schedule.send((rank + 1) % 3, rank);
+                            schedule.receive((rank + 2) % 3, (rank + 2) % 3);
+                            return schedule;
+                          }),
+            "rank 0, after its last step 0, chunk 1: holds nothing, all_gather promises the "
+            "contributions of {1}");
+}
+
+TEST(PlantedFault, SendsWhatIsNotThereYet) {
+  EXPECT_EQ(refutation_of(Operation::all_gather, 4,
+                          ring_with(Operation::all_gather, 4, 0, 0,
+                                    [](std::vector<Action>& actions) { actions[0].chunk = 2; })),
+            "rank 0, step 0, send of chunk 2 to rank 1: the chunk holds nothing yet");
+}
+
+TEST(PlantedFault, ReadsAndWritesAChunkInOneStep) {
+  EXPECT_EQ(refutation_of(Operation::broadcast, 2,
+                          [](int rank) {
+                            Schedule schedule(1);
+                            schedule.begin_step();
+                            schedule.send(1 - rank, 0);
+                            schedule.receive(1 - rank, 0);
+                            return schedule;
+                          }),
+            "rank 0, step 0, receive of chunk 0 from rank 1: another action of the same step uses "
+            "the chunk it writes");
+}
+
+TEST(PlantedFault, RanksCutTheBufferDifferently) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 2, [](int rank) { return Schedule(2 + rank); }),
+            "rank 1 cuts the buffer into 3 chunks, rank 0 into 2");
+}
+
+TEST(PlantedFault, WrongClosedForms) {
+  Algorithm wrong = find_algorithm(Operation::reduce_scatter, "ring");
+  wrong.steps = [](int ranks) -> std::int64_t { return ranks; };
+  EXPECT_EQ(refute(wrong, 5).value_or("proved"),
+            "ring reduce_scatter over 5 ranks, root 0: 4 steps, the closed form says 5");
+
+  wrong = find_algorithm(Operation::reduce_scatter, "ring");
+  wrong.elements_sent = [](int ranks, std::int64_t count) {
+    return ranks * ((ranks - 1) * count / ranks);  // as if every chunk were as long as the shortest
+  };
+  EXPECT_EQ(refute(wrong, 5).value_or("proved"),
+            "ring reduce_scatter over 5 ranks, root 0: 4 elements sent for a buffer of 1, the "
+            "closed form says 0");
+}
+
+}  // namespace
+}  // namespace ringworld
