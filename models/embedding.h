@@ -1,0 +1,22 @@
+// The first unit of a language model: a vector for each token, and one for its position if there is
+// a table of them.
+#pragma once
+
+#include "models/model.h"
+
+namespace ringworld {
+
+class Embedding : public Unit {
+ public:
+  // table (V, C); positions (context, C) or nullptr.
+  Embedding(std::string name, Parameter* table, Parameter* positions);
+
+  Tensor forward(Backend& backend, const Batch& batch, const Tensor& x, Saved& saved) override;
+  Tensor backward(Backend& backend, const Batch& batch, const Tensor& dy, Saved& saved) override;
+
+ private:
+  Parameter* table_;
+  Parameter* positions_;
+};
+
+}  // namespace ringworld

@@ -1,0 +1,97 @@
+#include "models/layers.h"
+
+namespace ringworld {
+
+namespace {
+
+// What GPT-2 was trained with.
+constexpr double layer_norm_epsilon = 1e-5;
+
+}  // namespace
+
+Tensor empty_like(Backend& backend, const Tensor& x, std::int64_t columns, Category category) {
+  return backend.empty(x.dtype(), {x.shape()[0], x.shape()[1], columns}, category);
+}
+
+DType statistics_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+void Linear::forward(Backend& backend, const Tensor& y, const Tensor& x) const {
+  if (bias != nullptr) {
+    backend.fill_rows(y, bias->value);
+  }
+  backend.matmul(y, x, weight->value, {.transpose_b = true, .accumulate = bias != nullptr});
+}
+
+void Linear::backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x) const {
+  backend.matmul(weight->gradient, dy, x, {.transpose_a = true, .accumulate = true});
+  if (bias != nullptr) {
+    backend.sum_rows(bias->gradient, dy);
+  }
+  backend.matmul(dx, dy, weight->value);
+}
+
+Linear add_linear(Model& model, const std::string& name, std::int64_t outputs, std::int64_t inputs,
+                  double deviation, Split split) {
+  const bool by_outputs = split == Split::outputs;
+  return {.weight = model.add_parameter({.name = name + ".weight",
+                                         .shape = {outputs, inputs},
+                                         .deviation = deviation,
+                                         .split_axis = by_outputs ? 0 : 1}),
+          .bias = model.add_parameter({.name = name + ".bias",
+                                       .shape = {outputs},
+                                       .decay = false,
+                                       .split_axis = by_outputs ? 0 : -1})};
+}
+
+LayerNorm::Output LayerNorm::forward(Backend& backend, const Tensor& x) const {
+  const DType statistics = statistics_dtype(x.dtype());
+  const Shape rows{x.shape().rows()};
+  Output output{.y = empty_like(backend, x, x.shape()[-1], Category::workspace),
+                .mean = backend.empty(statistics, rows, Category::workspace),
+                .inverse_deviation = backend.empty(statistics, rows, Category::workspace)};
+  backend.layer_norm_forward(output.y, output.mean, output.inverse_deviation, x, weight->value,
+                             bias->value, layer_norm_epsilon);
+  return output;
+}
+
+void LayerNorm::backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                         const Output& output) const {
+  backend.layer_norm_backward(dx, weight->gradient, bias->gradient, dy, x, weight->value,
+                              output.mean, output.inverse_deviation);
+}
+
+LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t width) {
+  return {.weight = model.add_parameter(
+              {.name = name + ".weight", .shape = {width}, .decay = false, .mean = 1}),
+          .bias = model.add_parameter({.name = name + ".bias", .shape = {width}, .decay = false})};
+}
+
+Tensor FeedForward::forward(Backend& backend, const Tensor& x, Saved& saved) const {
+  // (B, T, H)
+  const Tensor hidden = empty_like(backend, x, c_fc.outputs(), Category::activations);
+  c_fc.forward(backend, hidden, x);
+  saved.push(hidden);
+
+  // (B, T, H)
+  const Tensor activated = empty_like(backend, x, c_fc.outputs(), Category::workspace);
+  backend.gelu_forward(activated, hidden);
+
+  // (B, T, C)
+  Tensor y = empty_like(backend, x, c_proj.outputs(), Category::activations);
+  c_proj.forward(backend, y, activated);
+  return y;
+}
+
+Tensor FeedForward::backward_to_hidden(Backend& backend, const Tensor& dy, Saved& saved) const {
+  const Tensor hidden = saved.pop();  // (B, T, H)
+  // (B, T, H). Holds in turn GELU's output, its gradient, and the gradient of GELU's input.
+  Tensor buffer = empty_like(backend, hidden, hidden.shape()[-1], Category::workspace);
+  backend.gelu_forward(buffer, hidden);
+  c_proj.backward(backend, buffer, dy, buffer);
+  backend.gelu_backward(buffer, buffer, hidden);
+  return buffer;
+}
+
+}  // namespace ringworld

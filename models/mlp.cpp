@@ -1,0 +1,73 @@
+#include "models/mlp.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "models/embedding.h"
+#include "models/head.h"
+#include "models/layers.h"
+
+namespace ringworld {
+
+namespace {
+
+// y = feed_forward(x). Saved for a token, in elements: x C, hidden H.
+class Layer : public Unit {
+ public:
+  Layer(std::string name, FeedForward mlp) : Unit(std::move(name)), mlp_(mlp) {
+    parameters_ = {mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias};
+  }
+
+  Tensor forward(Backend& backend, const Batch& /*batch*/, const Tensor& x, Saved& saved) override {
+    saved.push(x);
+    return mlp_.forward(backend, x, saved);
+  }
+
+  Tensor backward(Backend& backend, const Batch& /*batch*/, const Tensor& dy,
+                  Saved& saved) override {
+    const Tensor dhidden = mlp_.backward_to_hidden(backend, dy, saved);  // (B, T, H)
+    const Tensor x = saved.pop();                                        // (B, T, C)
+    const Tensor& dx = dy;  // (B, T, C): dy has been used up
+    mlp_.c_fc.backward(backend, dx, dhidden, x);
+    return dx;
+  }
+
+ private:
+  FeedForward mlp_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype) {
+  const std::int64_t width = dimensions.width;
+  const std::int64_t hidden = dimensions.hidden;
+  const std::int64_t vocabulary = dimensions.vocabulary;
+  auto model = std::make_unique<Model>(dimensions.name, dtype, vocabulary, /*context=*/0);
+
+  // There is no norm that would restore the size of the activations, so the weights keep it: an
+  // embedding of deviation 1, and for a layer of K inputs sqrt(2 / K) (He et al., 2015).
+  Parameter* table = model->add_parameter(
+      {.name = "embedding.weight", .shape = {vocabulary, width}, .deviation = 1, .split_axis = 0});
+  model->add_unit(std::make_unique<Embedding>("embedding", table, nullptr));
+
+  const auto deviation = [](std::int64_t inputs) {
+    return std::sqrt(2.0 / static_cast<double>(inputs));
+  };
+  for (std::int64_t layer = 0; layer < dimensions.layers; ++layer) {
+    const std::string name = fmt::format("h.{}", layer);
+    const Linear c_fc =
+        add_linear(*model, name + ".c_fc", hidden, width, deviation(width), Split::outputs);
+    const Linear c_proj =
+        add_linear(*model, name + ".c_proj", width, hidden, deviation(hidden), Split::inputs);
+    model->add_unit(std::make_unique<Layer>(name, FeedForward{c_fc, c_proj}));
+  }
+
+  const Linear logits =
+      add_linear(*model, "head", vocabulary, width, deviation(width), Split::outputs);
+  model->add_unit(std::make_unique<Head>("head", std::nullopt, logits));
+  return model;
+}
+
+}  // namespace ringworld
