@@ -1,0 +1,27 @@
+// The gradient of one optimizer step, over all its micro-batches and ranks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "collectives/communicator.h"
+#include "parallel/strategy.h"
+#include "training/data.h"
+
+namespace ringworld {
+
+struct GradientStep {
+  double loss = 0;           // mean over the trained tokens of all micro-batches and ranks, nats
+  std::int64_t tokens = 0;   // trained tokens, over all micro-batches and ranks
+  double gradient_norm = 0;  // of the whole model's gradient of that mean
+};
+
+// Runs this rank's micro-batches and leaves the gradient of the mean loss in the strategy's shards.
+//
+// The tokens of all ranks are counted first, so that each token's loss is divided once, by the
+// count of the whole step: never a mean of means. `communicator` is null for a single process.
+GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
+                               Communicator* communicator,
+                               std::span<const HostBatch> micro_batches);
+
+}  // namespace ringworld

@@ -1,0 +1,260 @@
+#include "training/parity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "runtime/error.h"
+#include "runtime/nearest.h"
+#include "training/gradient_step.h"
+#include "training/sample_order.h"
+
+namespace ringworld {
+namespace {
+
+// One side of the comparison: a model in training.
+struct Side {
+  Side(const ParityOptions& options, Backend& its_backend)
+      : backend(its_backend), model(make_model(options.model, options.precision)) {}
+
+  Backend& backend;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+struct Comparison {
+  double relative_error;
+  double ratio;
+  double bit_equal;  // 1 or 0: a number, as it travels with the others
+};
+constexpr std::int64_t comparison_fields = 3;
+
+Comparison compare(std::span<const double> ours, std::span<const double> control) {
+  double difference = 0;
+  double squares = 0;
+  double products = 0;
+  bool equal = true;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    difference += (ours[i] - control[i]) * (ours[i] - control[i]);
+    squares += control[i] * control[i];
+    products += ours[i] * control[i];
+    equal = equal && ours[i] == control[i];
+  }
+  if (equal) {
+    return {0, 1, 1};
+  }
+  const double infinite = std::numeric_limits<double>::infinity();
+  const double error = squares > 0 ? std::sqrt(difference / squares) : infinite;
+  return {std::isnan(error) ? infinite : error, products / squares, 0};
+}
+
+class ParityCheck {
+ public:
+  ParityCheck(const ParityOptions& options, const TokenDataset& data, Backend& backend,
+              Communicator& communicator,
+              const std::function<std::unique_ptr<Backend>()>& make_control_backend)
+      : options_(options), data_(data), communicator_(communicator), ours_(options, backend) {
+    check_plant();
+    ours_.strategy =
+        make_strategy(options.strategy, *ours_.model, backend, communicator, options.seed);
+    ours_.optimizer = make_optimizer(options.optimizer, ours_.strategy->shards(), backend);
+    if (communicator.rank() == 0) {
+      control_backend_ = make_control_backend();
+      control_.emplace(options, *control_backend_);
+      control_->strategy = make_single_process(*control_->model, *control_backend_, options.seed);
+      control_->optimizer =
+          make_optimizer(options.optimizer, control_->strategy->shards(), *control_backend_);
+    }
+    result_.tensors = static_cast<std::int64_t>(ours_.model->parameters().size());
+  }
+
+  ParityResult run() {
+    for (std::int64_t step = 1; step <= options_.steps && result_.broken.empty(); ++step) {
+      compare_gradients(step);
+      if (result_.broken.empty()) {
+        compare_updates(step);
+      }
+      result_.steps_compared = step;
+    }
+    return result_;
+  }
+
+ private:
+  void check_plant() const {
+    if (!options_.plant) {
+      return;
+    }
+    if (options_.plant->rank < 0 || options_.plant->rank >= communicator_.world_size()) {
+      throw UsageError(fmt::format("--plant: rank {} does not exist; there are ranks 0 to {}",
+                                   options_.plant->rank, communicator_.world_size() - 1));
+    }
+    std::vector<std::string> names;
+    for (const auto& p : ours_.model->parameters()) {
+      names.push_back(p->name);
+    }
+    if (std::find(names.begin(), names.end(), options_.plant->tensor) == names.end()) {
+      throw UsageError(fmt::format("--plant: the model {} has no tensor '{}'; did you mean '{}'?",
+                                   ours_.model->name(), options_.plant->tensor,
+                                   nearest(options_.plant->tensor, names)));
+    }
+  }
+
+  void compare_gradients(std::int64_t step) {
+    const Bytes before = gradient_bytes_sent();
+    const GradientStep ours = compute_gradients(*ours_.model, ours_.backend, *ours_.strategy,
+                                                &communicator_, our_micro_batches(step));
+    result_.bytes_sent += Bytes(communicator_.all_reduce_value(
+        (gradient_bytes_sent() - before).value, ReduceOp::sum, "verify bytes"));
+    result_.bytes_expected += ours_.strategy->expected_gradient_traffic();
+    if (step == 1 && options_.plant && options_.plant->rank == communicator_.rank()) {
+      plant_fault();
+    }
+    double control_loss = 0;
+    if (control_) {
+      const HostBatch whole[] = {samples(step, 0, options_.batches.global_batch)};
+      control_loss = compute_gradients(*control_->model, control_->backend, *control_->strategy,
+                                       nullptr, whole)
+                         .loss;
+    }
+    control_loss = communicator_.all_reduce_value(control_loss, ReduceOp::sum, "verify loss");
+
+    std::vector<std::string> names{"loss"};
+    std::vector<Comparison> comparisons{
+        compare(std::span(&ours.loss, 1), std::span(&control_loss, 1))};
+    for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
+      names.push_back("gradient of " + ours_.model->parameters()[i]->name);
+      comparisons.push_back(compare_tensor(i, &Strategy::full_gradient));
+    }
+    judge(step, names, comparisons);
+  }
+
+  void compare_updates(std::int64_t step) {
+    update(ours_);
+    if (control_) {
+      update(*control_);
+    }
+    std::vector<std::string> names;
+    std::vector<Comparison> comparisons;
+    for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
+      names.push_back("parameter " + ours_.model->parameters()[i]->name);
+      comparisons.push_back(compare_tensor(i, &Strategy::full_value));
+    }
+    judge(step, names, comparisons);
+  }
+
+  void update(Side& side) const {
+    side.optimizer->step(options_.learning_rate,
+                         clip_scale(side.strategy->gradient_norm(), options_.clip_norm));
+  }
+
+  // Rank 0 sends the control's tensor to all, and each rank holds its own against it.
+  Comparison compare_tensor(std::size_t index, Tensor (Strategy::*whole)(const Parameter&)) {
+    const Parameter& p = *ours_.model->parameters()[index];
+    const Tensor control = ours_.backend.empty(options_.precision, p.shape, Category::workspace);
+    if (control_) {
+      const Parameter& its = *control_->model->parameters()[index];
+      std::vector<std::byte> host(static_cast<std::size_t>(control.bytes().value));
+      control_->backend.download(host, ((*control_->strategy).*whole)(its));
+      ours_.backend.upload(control, host);
+    }
+    communicator_.broadcast(control, 0, "verify " + p.name).wait();
+    return compare(ours_.backend.download_values(((*ours_.strategy).*whole)(p)),
+                   ours_.backend.download_values(control));
+  }
+
+  // Takes every rank's comparisons into the result.
+  void judge(std::int64_t step, const std::vector<std::string>& names,
+             const std::vector<Comparison>& own) {
+    Backend& backend = ours_.backend;
+    const auto count = static_cast<std::int64_t>(own.size());
+    const std::int64_t ranks = communicator_.world_size();
+    const Tensor mine =
+        backend.empty(DType::f64, {count, comparison_fields}, Category::communication);
+    const Tensor all =
+        backend.empty(DType::f64, {ranks, count, comparison_fields}, Category::communication);
+    backend.upload(mine, std::as_bytes(std::span(own)));
+    communicator_.all_gather(all, mine, "verify comparisons").wait();
+    std::vector<Comparison> everyones(static_cast<std::size_t>(ranks * count));
+    backend.download(std::as_writable_bytes(std::span(everyones)), all);
+
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      Difference worst{.what = names[i], .step = step};
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const Comparison& c = everyones[static_cast<std::size_t>(rank * count) + i];
+        result_.bit_equal = result_.bit_equal && c.bit_equal == 1;
+        if (c.relative_error > worst.relative_error) {
+          worst.rank = static_cast<int>(rank);
+          worst.relative_error = c.relative_error;
+          worst.ratio = c.ratio;
+        }
+      }
+      if (worst.relative_error > options_.bound) {
+        result_.broken.push_back(worst);
+      }
+      if (result_.largest.what.empty() || worst.relative_error > result_.largest.relative_error) {
+        result_.largest = worst;
+      }
+    }
+    std::stable_sort(result_.broken.begin(), result_.broken.end(),
+                     [](const Difference& a, const Difference& b) {
+                       return a.relative_error > b.relative_error;
+                     });
+  }
+
+  void plant_fault() {
+    for (const Shard& shard : ours_.strategy->shards()) {
+      if (shard.parameter->name == options_.plant->tensor) {
+        ours_.backend.scale(shard.gradient, options_.plant->factor);
+      }
+    }
+  }
+
+  Bytes gradient_bytes_sent() const {
+    Bytes sent;
+    for (const auto& [label, traffic] : communicator_.traffic_by_label()) {
+      if (label.starts_with("gradients")) {
+        sent += traffic.bytes_sent;
+      }
+    }
+    return sent;
+  }
+
+  HostBatch samples(std::int64_t step, std::int64_t first, std::int64_t count) const {
+    const SampleOrder order(options_.seed, data_.samples());
+    std::vector<std::int64_t> indices;
+    for (std::int64_t i = 0; i < count; ++i) {
+      indices.push_back(order.at((step - 1) * options_.batches.global_batch + first + i));
+    }
+    return read_batch(data_, indices);
+  }
+
+  std::vector<HostBatch> our_micro_batches(std::int64_t step) const {
+    std::vector<HostBatch> batches;
+    for (std::int64_t i = 0; i < options_.batches.accumulation_steps; ++i) {
+      batches.push_back(samples(step, options_.batches.first_position(0, i, communicator_.rank()),
+                                options_.batches.micro_batch));
+    }
+    return batches;
+  }
+
+  const ParityOptions& options_;
+  const TokenDataset& data_;
+  Communicator& communicator_;
+  Side ours_;
+  std::unique_ptr<Backend> control_backend_;  // rank 0 only
+  std::optional<Side> control_;               // rank 0 only
+  ParityResult result_;
+};
+
+}  // namespace
+
+ParityResult check_parity(const ParityOptions& options, const TokenDataset& data, Backend& backend,
+                          Communicator& communicator,
+                          const std::function<std::unique_ptr<Backend>()>& make_control_backend) {
+  return ParityCheck(options, data, backend, communicator, make_control_backend).run();
+}
+
+}  // namespace ringworld

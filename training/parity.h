@@ -1,0 +1,78 @@
+// The oracle: does a strategy on P ranks compute what a single process would?
+//
+// Rank 0 trains a second copy of the model alone, on whole global batches in one piece, as the
+// control. After every step each rank holds its loss, every gradient and every parameter against
+// the control's, tensor by tensor. The error of a tensor a against the control's b is |a - b| / |b|
+// in the 2-norm; the ratio is (a . b) / (b . b), which shows a factor that got lost or was applied
+// twice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "models/model.h"
+#include "parallel/strategy.h"
+#include "training/batch_plan.h"
+#include "training/data.h"
+#include "training/optimizer.h"
+
+namespace ringworld {
+
+// A fault to be found: this rank's gradient of this tensor, complete and reduced, is multiplied
+// with the factor in the first step, before anything looks at it.
+struct Plant {
+  std::string tensor;
+  double factor = 2;
+  std::int64_t rank = 0;
+};
+
+struct ParityOptions {
+  ModelOptions model = {};
+  DType precision = DType::f64;
+  StrategyOptions strategy = {};
+  OptimizerOptions optimizer = {};
+  double learning_rate = 1e-3;
+  double clip_norm = 0;  // 0: gradients are not clipped
+  BatchPlan batches = {};
+  std::int64_t steps = 3;
+  std::uint64_t seed = 0;
+  double bound = 0;  // on every relative error
+  std::optional<Plant> plant = {};
+};
+
+// How far one tensor, or the loss, is off.
+struct Difference {
+  std::string what;  // "loss", "gradient of NAME", "parameter NAME"
+  std::int64_t step = 0;
+  int rank = 0;  // the one where it is largest
+  double relative_error = 0;
+  double ratio = 1;
+};
+
+struct ParityResult {
+  Difference largest;
+  bool bit_equal = true;  // losses, gradients and parameters, on every rank
+  std::vector<Difference>
+      broken;  // over the bound, at the first comparison that has any; worst first
+  std::int64_t steps_compared = 0;
+  std::int64_t tensors = 0;  // compared in each step, as gradient and as parameter
+  // For gradients, by all ranks in all compared steps: measured, and by the strategy's formula.
+  Bytes bytes_sent;
+  Bytes bytes_expected;
+
+  bool passed() const { return broken.empty() && bytes_sent == bytes_expected; }
+};
+
+// Every rank calls, and every rank returns the same. The control's memory is on a device of its
+// own, without a budget, made by `make_control_backend` on rank 0. Throws UsageError when the plant
+// names no tensor of the model or no rank of the world. Stops at the first comparison that breaks
+// the bound.
+ParityResult check_parity(const ParityOptions& options, const TokenDataset& data, Backend& backend,
+                          Communicator& communicator,
+                          const std::function<std::unique_ptr<Backend>()>& make_control_backend);
+
+}  // namespace ringworld

@@ -1,0 +1,129 @@
+#include "training/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "parallel/micro_batch.h"
+#include "runtime/process.h"
+#include "training/non_finite.h"
+#include "training/sample_order.h"
+
+namespace ringworld {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+Trainer::Trainer(const Model& model, Backend& backend, Strategy& strategy, Optimizer& optimizer,
+                 Communicator& communicator, const Datasets& data, const TrainerOptions& options)
+    : model_(model),
+      backend_(backend),
+      strategy_(strategy),
+      optimizer_(optimizer),
+      communicator_(communicator),
+      data_(data),
+      options_(options) {}
+
+std::vector<HostBatch> Trainer::read_micro_batches() const {
+  const SampleOrder order(options_.seed, data_.train.samples());
+  std::vector<HostBatch> micro_batches;
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(options_.batches.micro_batch));
+  for (std::int64_t i = 0; i < options_.batches.accumulation_steps; ++i) {
+    const std::int64_t first =
+        options_.batches.first_position(steps_done_, i, communicator_.rank());
+    for (std::size_t row = 0; row < samples.size(); ++row) {
+      samples[row] = order.at(first + static_cast<std::int64_t>(row));
+    }
+    micro_batches.push_back(read_batch(data_.train, samples));
+  }
+  return micro_batches;
+}
+
+StepMetrics Trainer::step() {
+  const auto start = Clock::now();
+  const Traffic before = communicator_.traffic();
+  backend_.device().reset_peaks();
+
+  const std::vector<HostBatch> micro_batches = read_micro_batches();
+  const GradientStep gradient =
+      compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches);
+  if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.gradient_norm)) {
+    throw_non_finite(model_, backend_, communicator_, micro_batches, steps_done_ + 1, gradient.loss,
+                     gradient.gradient_norm);
+  }
+  StepMetrics metrics;
+  metrics.learning_rate = learning_rate(options_.learning_rate, steps_done_);
+  optimizer_.step(metrics.learning_rate, clip_scale(gradient.gradient_norm, options_.clip_norm));
+
+  ++steps_done_;
+  tokens_done_ += gradient.tokens;
+  const Traffic sent = communicator_.traffic() - before;
+  metrics.step = steps_done_;
+  metrics.loss = gradient.loss;
+  metrics.grad_norm = gradient.gradient_norm;
+  metrics.tokens = tokens_done_;
+  metrics.step_seconds = seconds_since(start);
+  metrics.tokens_per_second = static_cast<double>(gradient.tokens) / metrics.step_seconds;
+  metrics.bytes_sent = sent.bytes_sent.value;
+  metrics.collectives = sent.calls;
+  metrics.ledger = backend_.device().ledger();
+  metrics.peak_resident = peak_resident_size();
+
+  const bool validation_due =
+      options_.validation_interval > 0 && steps_done_ % options_.validation_interval == 0;
+  if (validation_due) {
+    metrics.validation_loss = validate();
+  }
+  return metrics;
+}
+
+double Trainer::validate() {
+  const TokenDataset& data = data_.validation;
+  const std::int64_t rows = options_.batches.micro_batch;
+  const std::int64_t ranks = communicator_.world_size();
+  std::int64_t rounds = (data.samples() + rows * ranks - 1) / (rows * ranks);
+  if (options_.validation_batches > 0) {
+    rounds = std::min(rounds, options_.validation_batches * options_.batches.accumulation_steps);
+  }
+
+  double loss = 0;
+  std::int64_t tokens = 0;
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(rows));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    std::int64_t next = (round * ranks + communicator_.rank()) * rows;
+    for (std::int64_t& sample : samples) {
+      sample = next < data.samples() ? next : -1;  // rows past the end are not counted
+      tokens += sample >= 0 ? data.sequence_length() : 0;
+      ++next;
+    }
+    loss += evaluate(model_, backend_, upload(backend_, read_batch(data, samples)));
+  }
+  loss = communicator_.all_reduce_value(loss, ReduceOp::sum, "validation loss");
+  tokens = communicator_.all_reduce_value(tokens, ReduceOp::sum, "validation tokens");
+  return loss / static_cast<double>(tokens);
+}
+
+double measure_sgemm_rate(Backend& backend) {
+  constexpr std::int64_t n = 2048;
+  constexpr int repetitions = 3;
+  const Tensor a = backend.zeros(DType::f32, {n, n}, Category::workspace);
+  const Tensor b = backend.zeros(DType::f32, {n, n}, Category::workspace);
+  const Tensor out = backend.zeros(DType::f32, {n, n}, Category::workspace);
+  double best = 0;
+  // The best of a few, but no longer than half a second in all: a start must stay short.
+  const auto start = Clock::now();
+  for (int i = 0; i < repetitions && (i == 0 || seconds_since(start) < 0.25); ++i) {
+    const auto begin = Clock::now();
+    backend.matmul(out, a, b);
+    best = std::max(best, 2.0 * n * n * n / seconds_since(begin));
+  }
+  return best;
+}
+
+}  // namespace ringworld

@@ -1,0 +1,59 @@
+// The training loop: optimizer steps over a data set, on this rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "collectives/communicator.h"
+#include "parallel/strategy.h"
+#include "training/batch_plan.h"
+#include "training/data.h"
+#include "training/gradient_step.h"
+#include "training/learning_rate.h"
+#include "training/metrics.h"
+#include "training/optimizer.h"
+
+namespace ringworld {
+
+struct TrainerOptions {
+  BatchPlan batches = {};
+  LearningRateOptions learning_rate;
+  double clip_norm = 1;  // 0: gradients are not clipped
+  std::uint64_t seed = 0;
+  std::int64_t validation_interval = 0;  // steps; 0: never
+  std::int64_t validation_batches = 0;   // global batches; 0: the whole validation set
+};
+
+// Everything it is given must outlive it.
+class Trainer {
+ public:
+  Trainer(const Model& model, Backend& backend, Strategy& strategy, Optimizer& optimizer,
+          Communicator& communicator, const Datasets& data, const TrainerOptions& options);
+
+  // One optimizer step, and a validation when its turn has come. All fields of the result are set
+  // but sgemm_fraction. Throws NumericalError when loss or gradient is not finite; the parameters
+  // are then as they were before the step.
+  StepMetrics step();
+
+  // Mean loss over the validation set, or its first batches; the same on every rank.
+  double validate();
+
+ private:
+  std::vector<HostBatch> read_micro_batches() const;
+
+  const Model& model_;
+  Backend& backend_;
+  Strategy& strategy_;
+  Optimizer& optimizer_;
+  Communicator& communicator_;
+  const Datasets& data_;
+  TrainerOptions options_;
+  std::int64_t steps_done_ = 0;
+  std::int64_t tokens_done_ = 0;
+};
+
+// What a square matrix product of 2048 in f32 reaches on this backend, floating-point operations
+// per second: the yardstick of sgemm_fraction.
+double measure_sgemm_rate(Backend& backend);
+
+}  // namespace ringworld
