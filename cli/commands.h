@@ -1,0 +1,14 @@
+// What the subcommands do, on each rank. They return the process's exit code; errors are
+// exceptions, which main prints once.
+#pragma once
+
+#include "cli/options.h"
+#include "runtime/error.h"
+#include "runtime/transport.h"
+
+namespace ringworld {
+
+ExitCode run_train(const TrainOptions& options, Transport& transport);
+ExitCode run_verify(const VerifyOptions& options, Transport& transport);
+
+}  // namespace ringworld

@@ -1,0 +1,106 @@
+// The ringworld command: every rank parses the same command line and runs the same subcommand. What
+// goes wrong is said once, and every rank ends with the error's exit code.
+#include <exception>
+#include <iostream>
+#include <new>
+#include <thread>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "runtime/error.h"
+#include "runtime/transport.h"
+
+namespace ringworld {
+namespace {
+
+// How long a failing rank waits to hear whether the others fail too, before it ends the job.
+constexpr std::chrono::milliseconds patience{2000};
+// What mpiexec has not passed on when a job is aborted is lost; this is its time to do so.
+constexpr std::chrono::milliseconds time_to_forward{500};
+
+struct Failure {
+  ExitCode code = ExitCode::failed;
+  std::string message;
+};
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::out_of_memory,
+            "this machine's memory is exhausted; run fewer ranks or a smaller model"};
+  } catch (const std::exception& error) {
+    return {ExitCode::failed, fmt::format("internal error: {}", error.what())};
+  }
+}
+
+void print(const std::string& message) {
+  std::cerr << "ringworld: " << message << std::endl;
+}
+
+// Called by a rank whose command failed. When every rank failed alike, as with a wrong option, the
+// message is printed once and the job ends in order; a rank that fails alone names itself and ends
+// the job for all.
+int end_with(const Failure& failure, Transport& transport) {
+  const std::vector<std::string> messages = gather_mpi_failures(failure.message, patience);
+  if (messages.empty()) {
+    print(transport.world_size() > 1 ? fmt::format("rank {}: {}", transport.rank(), failure.message)
+                                     : failure.message);
+    std::this_thread::sleep_for(time_to_forward);
+    abort_mpi_job(static_cast<int>(failure.code));
+  }
+  if (transport.rank() == 0) {
+    for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+      if (messages[rank] != messages[0]) {
+        print(fmt::format("rank {}: {}", rank, messages[rank]));
+      } else if (rank == 0) {
+        print(messages[0]);
+      }
+    }
+  }
+  return static_cast<int>(failure.code);
+}
+
+ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
+  const Command command = parse_command_line(arguments);
+  if (const auto* text = std::get_if<Text>(&command)) {
+    if (transport.rank() == 0) {
+      std::cout << text->text << std::flush;
+    }
+    return ExitCode::ok;
+  }
+  if (const auto* train = std::get_if<TrainOptions>(&command)) {
+    return run_train(*train, transport);
+  }
+  return run_verify(std::get<VerifyOptions>(command), transport);
+}
+
+int main_on_rank(int argc, char** argv) {
+  std::unique_ptr<Transport> transport;
+  try {
+    transport = make_mpi_transport(&argc, &argv);
+  } catch (...) {
+    const Failure failure = current_failure();
+    print(failure.message);
+    return static_cast<int>(failure.code);
+  }
+  try {
+    return static_cast<int>(run({argv + 1, argv + argc}, *transport));
+  } catch (...) {
+    const int code = end_with(current_failure(), *transport);
+    transport.reset();
+    abort_mpi_job(code);
+  }
+}
+
+}  // namespace
+}  // namespace ringworld
+
+int main(int argc, char** argv) {
+  return ringworld::main_on_rank(argc, argv);
+}

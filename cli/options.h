@@ -1,0 +1,91 @@
+// The command line of ringworld: what each subcommand can be told.
+//
+// To add a subcommand: a struct with its options and their defaults here, then a `declare`, a
+// `check` and one row of the table in options.cpp.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli/console.h"
+#include "models/model.h"
+#include "parallel/strategy.h"
+#include "runtime/bytes.h"
+#include "runtime/dtype.h"
+#include "training/data.h"
+#include "training/learning_rate.h"
+#include "training/optimizer.h"
+#include "training/parity.h"
+
+namespace ringworld {
+
+// What one rank may use.
+struct ResourceOptions {
+  int threads = 0;         // 0: the CPUs allowed on this machine divided by its ranks
+  Bytes device_memory{0};  // 0: no limit
+  double timeout = 60;     // seconds without progress after which a missing rank is reported
+
+  std::chrono::milliseconds timeout_milliseconds() const {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  }
+};
+
+struct TrainOptions {
+  ModelOptions model;
+  DataOptions data;                      // the sequence length is in it
+  std::int64_t validation_interval = 0;  // steps; 0: never measured
+  std::int64_t validation_batches = 4;   // global batches that a measurement reads; 0: all
+  StrategyOptions strategy;
+  std::int64_t steps = 100;
+  std::int64_t global_batch = 32;  // sequences per optimizer step
+  std::int64_t micro_batch = 4;    // sequences per rank and forward
+  DType precision = DType::f32;    // f32 or f64
+  OptimizerOptions optimizer;
+  LearningRateOptions learning_rate;  // its `steps` are the run's
+  double clip_norm = 1;               // 0: no clipping
+  std::uint64_t seed = 1;
+  std::string metrics;  // path; empty: none
+  ProgressStyle progress = ProgressStyle::automatic;
+  ResourceOptions resources;
+};
+
+struct VerifyOptions {
+  ModelOptions model;
+  std::vector<std::string> data;  // paths; none: synthetic tokens
+  std::int64_t sequence_length = 32;
+  StrategyOptions strategy;
+  std::vector<DType> precisions = {DType::f64, DType::f32};
+  std::int64_t steps = 3;
+  std::int64_t micro_batch = 2;
+  // Accumulation steps, one verification each. Empty exactly when global_batch is given, which then
+  // decides.
+  std::vector<std::int64_t> accumulation;
+  std::int64_t global_batch = 0;
+  // SGD, since AdamW divides a gradient by its own size: where a gradient is zero in theory (the
+  // biases of the keys in attention) it makes a whole update out of rounding noise, which differs
+  // between any two orders of adding.
+  OptimizerOptions optimizer{.kind = OptimizerKind::sgd};
+  double learning_rate = 1e-3;  // constant
+  double clip_norm = 1;         // 0: no clipping
+  std::uint64_t seed = 1;
+  std::optional<Plant> plant;
+  std::string json;  // path; empty: none
+  ResourceOptions resources;
+};
+
+// Help or version: to be printed by one rank, and that is all.
+struct Text {
+  std::string text;
+};
+
+using Command = std::variant<Text, TrainOptions, VerifyOptions>;
+
+// `arguments` without the program's name. Throws UsageError that names what is wrong and, for
+// unknown names, the nearest one; prints nothing and never exits.
+Command parse_command_line(const std::vector<std::string>& arguments);
+
+}  // namespace ringworld

@@ -1,0 +1,51 @@
+#include "cli/rank.h"
+
+#include <fmt/format.h>
+
+#include "runtime/cpus.h"
+#include "runtime/error.h"
+#include "runtime/random.h"
+
+namespace ringworld {
+namespace {
+
+std::unique_ptr<Backend> make_backend(const ResourceOptions& options, int local_ranks) {
+  const int threads = options.threads > 0 ? options.threads : default_threads(local_ranks);
+  return make_cpu_backend(Device::create({.budget = options.device_memory}), threads);
+}
+
+std::string counted(int count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Rank::Rank(const ResourceOptions& options, Transport& transport)
+    : local_ranks_(transport.local_ranks()),
+      backend_(make_backend(options, local_ranks_)),
+      communicator_(transport, *backend_, {.timeout = options.timeout_milliseconds()}) {}
+
+std::string Rank::description() const {
+  return fmt::format("{} on {}, {} each, {}", counted(communicator_.world_size(), "rank"),
+                     counted(allowed_cpus(), "CPU"), counted(backend_->threads(), "thread"),
+                     communicator_.description());
+}
+
+nlohmann::ordered_json Rank::conditions() const {
+  return {{"ranks", communicator_.world_size()}, {"ranks_on_this_machine", local_ranks_},
+          {"cpus_allowed", allowed_cpus()},      {"threads_per_rank", backend_->threads()},
+          {"backend", backend_->name()},         {"mpi_library", communicator_.description()}};
+}
+
+void Rank::check_same_everywhere(const nlohmann::ordered_json& settings) {
+  const auto mine = static_cast<std::int64_t>(stream_of(settings.dump()));
+  const auto least = communicator_.all_reduce_value(mine, ReduceOp::min, "settings");
+  const auto most = communicator_.all_reduce_value(mine, ReduceOp::max, "settings");
+  if (least != most) {
+    throw UsageError(
+        "the ranks were started with different options; give every rank the same command line and "
+        "the same --config file");
+  }
+}
+
+}  // namespace ringworld

@@ -1,0 +1,38 @@
+// What every subcommand that computes sets up first: one virtual GPU and its communicator.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/options.h"
+#include "collectives/communicator.h"
+#include "runtime/backend.h"
+#include "runtime/transport.h"
+
+namespace ringworld {
+
+class Rank {
+ public:
+  Rank(const ResourceOptions& options, Transport& transport);
+
+  Backend& backend() { return *backend_; }
+  Communicator& communicator() { return communicator_; }
+  bool prints() const { return communicator_.rank() == 0; }
+
+  // "4 ranks on 2 CPUs, 1 thread each, MPICH 4.0.2"
+  std::string description() const;
+  // The same for machines: ranks, CPUs allowed, threads, MPI library.
+  nlohmann::ordered_json conditions() const;
+
+  // Throws UsageError unless every rank was started with the same settings.
+  void check_same_everywhere(const nlohmann::ordered_json& settings);
+
+ private:
+  int local_ranks_;
+  std::unique_ptr<Backend> backend_;
+  Communicator communicator_;
+};
+
+}  // namespace ringworld

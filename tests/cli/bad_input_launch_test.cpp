@@ -1,0 +1,142 @@
+// What a user can get wrong: one clear message, a non-zero exit everywhere, nothing left running.
+#include <gtest/gtest.h>
+
+#include "tests/cli/launch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace ringworld {
+namespace {
+
+struct BadInput {
+  std::string name;
+  std::string arguments;  // DATA stands for a good data file, DIRECTORY for a writable directory
+  int exit_code;
+  std::vector<std::string> facts;  // what the message must say
+};
+
+void PrintTo(const BadInput& bad, std::ostream* out) {
+  *out << bad.name;
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
+    text.replace(at, what.size(), with);
+  }
+  return text;
+}
+
+std::size_t occurrences(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) {
+    ++count;
+  }
+  return count;
+}
+
+class BadInputLaunch : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadInputLaunch, IsRefusedOnceAndForAll) {
+  const BadInput& bad = GetParam();
+  const TemporaryDirectory directory;
+  const std::string data = directory.write("data.txt", std::string(20'000, 'a'));
+  directory.write("empty.txt", "");
+  directory.write("short.txt", "short");
+  directory.write("wrong.bin", std::string(1024, '\0') + "tokens");
+  directory.write("unknown.toml", "learning-rat = 0.1\n");
+
+  const std::string arguments =
+      replaced(replaced(bad.arguments, "DATA", data), "DIRECTORY", directory.path());
+  const CommandResult run = launch(4, arguments, /*seconds=*/30);
+  EXPECT_EQ(run.exit_code, bad.exit_code) << run.output;
+  EXPECT_EQ(occurrences(run.output, "ringworld: "), 1u) << run.output;
+  for (const std::string& fact : bad.facts) {
+    EXPECT_NE(run.output.find(fact), std::string::npos) << "no \"" << fact << "\" in:\n"
+                                                        << run.output;
+  }
+}
+
+constexpr int usage = 2;
+constexpr int data_error = 3;
+constexpr int out_of_memory = 4;
+constexpr int numerical = 6;
+
+const std::string train = "train --data DATA " + tiny_model;
+
+INSTANTIATE_TEST_SUITE_P(
+    Everything, BadInputLaunch,
+    testing::Values(
+        BadInput{"MissingFile", "train --data DIRECTORY/none.txt", data_error, {"none.txt"}},
+        BadInput{"EmptyFile", "train --data DIRECTORY/empty.txt", data_error, {"empty.txt"}},
+        BadInput{"ShorterThanASequence",
+                 "train --data DIRECTORY/short.txt --sequence-length 64",
+                 data_error,
+                 {"short.txt", "5", "65"}},
+        BadInput{"WrongMagic",
+                 "train --data DIRECTORY/wrong.bin",
+                 data_error,
+                 {"wrong.bin", "20240520"}},
+        BadInput{"MetricsCannotBeWritten",
+                 train + "--metrics DIRECTORY/none/m.jsonl",
+                 data_error,
+                 {"m.jsonl"}},
+        BadInput{"MetricsOnAFullDisk",
+                 train + "--steps 2 --metrics /dev/full",
+                 data_error,
+                 {"/dev/full"}},
+        BadInput{"BatchDoesNotDivide",
+                 train + "--global-batch 17 --micro-batch 2",
+                 usage,
+                 {"17", "16", "24"}},
+        BadInput{"HeadsDoNotDivide", train + "--heads 5", usage, {"5", "16"}},
+        BadInput{"ZeroSteps", train + "--steps 0", usage, {"--steps", "0"}},
+        BadInput{"ZeroLayers", train + "--layers 0", usage, {"--layers", "0"}},
+        BadInput{"NegativeWidth", train + "--width -16", usage, {"--width", "-16"}},
+        BadInput{"NotANumber", train + "--learning-rate fast", usage, {"--learning-rate", "fast"}},
+        BadInput{"SequenceTooLong", train + "--sequence-length 17", usage, {"17", "16"}},
+        BadInput{"UnknownStrategy", train + "--strategy dpp", usage, {"dpp", "ddp"}},
+        BadInput{"UnknownModel", train + "--model gtp2-tiny", usage, {"gtp2-tiny", "gpt2-tiny"}},
+        BadInput{"UnknownOption",
+                 train + "--learning-rat 1",
+                 usage,
+                 {"--learning-rat", "--learning-rate"}},
+        BadInput{"UnknownKey",
+                 train + "--config DIRECTORY/unknown.toml",
+                 usage,
+                 {"learning-rat", "learning-rate", "unknown.toml"}},
+        BadInput{"UnknownCommand", "trian --data DATA", usage, {"trian", "train"}},
+        BadInput{"NoCommand", "", usage, {"train", "verify"}},
+        BadInput{"Sixteen", train + "--precision bf16", usage, {"bf16", "f32"}},
+        BadInput{"BudgetTooSmall",
+                 train + "--device-memory 20KB",
+                 out_of_memory,
+                 {"parameters", "19.53 KiB"}},
+        BadInput{"NotFinite",
+                 train + "--learning-rate 1e30 --clip-norm 0 --steps 9 --progress none",
+                 numerical,
+                 {"step 2", "rank 0", "first tensor"}},
+        BadInput{"PlantNowhere",
+                 "verify --plant tensor=h.0.mlp.fc,factor=2,rank=1",
+                 usage,
+                 {"h.0.mlp.fc", "h.0.mlp.c_fc"}},
+        BadInput{
+            "PlantOnNoRank", "verify --plant tensor=wte.weight,factor=2,rank=4", usage, {"rank 4"}},
+        BadInput{"VerifyJsonCannotBeWritten",
+                 "verify --json DIRECTORY/none/t.json",
+                 data_error,
+                 {"t.json"}}),
+    [](const testing::TestParamInfo<BadInput>& bad) { return bad.param.name; });
+
+// Ranks that were given different command lines.
+TEST(Launch, DifferentOptionsOnDifferentRanksAreRefused) {
+  const TemporaryDirectory directory;
+  const std::string train_line = std::string(RINGWORLD_PROGRAM) + " train --data " +
+                                 directory.write("data.txt", std::string(20'000, 'a')) + " " +
+                                 tiny_model + "--seed ";
+  const CommandResult run = run_command(
+      std::string(RINGWORLD_LAUNCH) + " -n 1 " + train_line + "1 : -n 1 " + train_line + "2", 30);
+  EXPECT_EQ(run.exit_code, usage) << run.output;
+  EXPECT_NE(run.output.find("different options"), std::string::npos) << run.output;
+}
+
+}  // namespace
+}  // namespace ringworld

@@ -1,0 +1,55 @@
+// ringworld verify as a user starts it: real processes under mpiexec.
+#include <gtest/gtest.h>
+
+#include "tests/cli/launch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace ringworld {
+namespace {
+
+class VerifyLaunch : public testing::TestWithParam<int> {};
+
+TEST_P(VerifyLaunch, DdpEqualsASingleProcess) {
+  const int ranks = GetParam();
+  const TemporaryDirectory directory;
+  const std::string json = directory.path("table.json");
+  const CommandResult run =
+      launch(ranks, "verify --strategy ddp --accumulation 1 3 " + tiny_model + "--json " + json);
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+
+  const auto table = nlohmann::json::parse(std::ifstream(json));
+  EXPECT_EQ(table.at("conditions").at("ranks"), ranks);
+  EXPECT_EQ(table.at("passed"), true);
+  ASSERT_EQ(table.at("rows").size(), 4u);  // f64 and f32, accumulation 1 and 3
+  for (const auto& row : table.at("rows")) {
+    const bool f64 = row.at("precision") == "f64";
+    EXPECT_LE(row.at("largest").at("relative_error"), f64 ? 1e-12 : 1e-5);
+    EXPECT_EQ(row.at("steps_compared"), 3);
+    // 2 (N - 1) times the gradients' bytes, over all ranks, in each of 3 steps.
+    const std::int64_t parameters = table.at("parameters");
+    EXPECT_EQ(row.at("bytes_sent"), 3 * 2 * (ranks - 1) * parameters * (f64 ? 8 : 4));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, VerifyLaunch, testing::Values(1, 2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST(VerifyLaunch, NamesAPlantedFaultFirstWithItsRatio) {
+  const TemporaryDirectory directory;
+  const std::string json = directory.path("table.json");
+  const CommandResult run =
+      launch(4,
+             "verify --plant tensor=h.1.mlp.c_fc.weight,factor=2,rank=1 --precision f64 "
+             "--accumulation 1 " +
+                 tiny_model + "--json " + json);
+  EXPECT_EQ(run.exit_code, 1) << run.output;
+  EXPECT_NE(run.output.find("WRONG"), std::string::npos) << run.output;
+  const auto row = nlohmann::json::parse(std::ifstream(json)).at("rows").at(0);
+  const auto& first = row.at("broken").at(0);
+  EXPECT_EQ(first.at("what"), "gradient of h.1.mlp.c_fc.weight");
+  EXPECT_EQ(first.at("rank"), 1);
+  EXPECT_NEAR(first.at("ratio"), 2, 1e-9);
+}
+
+}  // namespace
+}  // namespace ringworld
