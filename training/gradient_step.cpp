@@ -24,13 +24,11 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
   if (communicator != nullptr) {
     result.tokens = communicator->all_reduce_value(result.tokens, ReduceOp::sum, "trained tokens");
   }
-  const double per_token = 1.0 / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
-
   strategy.begin_step(static_cast<int>(micro_batches.size()));
   double loss = 0;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     Batch batch = upload(backend, micro_batches[i]);
-    batch.gradient_factor = per_token;
+    batch.gradient_factor = result.gradient_factor();
     loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i));
   }
   strategy.finish_gradients();
@@ -38,7 +36,7 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
   if (communicator != nullptr) {
     loss = communicator->all_reduce_value(loss, ReduceOp::sum, "loss");
   }
-  result.loss = loss * per_token;
+  result.loss = loss * result.gradient_factor();
   result.gradient_norm = strategy.gradient_norm();
   return result;
 }

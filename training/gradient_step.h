@@ -1,6 +1,7 @@
 // The gradient of one optimizer step, over all its micro-batches and ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -14,6 +15,11 @@ struct GradientStep {
   double loss = 0;           // mean over the trained tokens of all micro-batches and ranks, nats
   std::int64_t tokens = 0;   // trained tokens, over all micro-batches and ranks
   double gradient_norm = 0;  // of the whole model's gradient of that mean
+
+  // What each token's loss was multiplied with; a step may have no trained tokens at all.
+  double gradient_factor() const {
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, tokens));
+  }
 };
 
 // Runs this rank's micro-batches and leaves the gradient of the mean loss in the strategy's shards.

@@ -16,8 +16,10 @@ bool all_finite(Backend& backend, const Tensor& x) {
 }
 
 std::optional<std::string> first_in_micro_batch(const Model& model, Backend& backend,
-                                                const HostBatch& host_batch) {
-  const Batch batch = upload(backend, host_batch);
+                                                const HostBatch& host_batch,
+                                                double gradient_factor) {
+  Batch batch = upload(backend, host_batch);
+  batch.gradient_factor = gradient_factor;
   Saved saved;
   Tensor x;
   for (const auto& unit : model.units()) {
@@ -43,7 +45,8 @@ std::optional<std::string> first_in_micro_batch(const Model& model, Backend& bac
 }
 
 std::optional<std::string> first_non_finite(const Model& model, Backend& backend,
-                                            std::span<const HostBatch> micro_batches) {
+                                            std::span<const HostBatch> micro_batches,
+                                            double gradient_factor) {
   for (const auto& p : model.parameters()) {
     if (!all_finite(backend, p->value)) {
       return "parameter " + p->name;
@@ -51,7 +54,8 @@ std::optional<std::string> first_non_finite(const Model& model, Backend& backend
     backend.fill(p->gradient, 0);
   }
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    if (const auto found = first_in_micro_batch(model, backend, micro_batches[i])) {
+    if (const auto found =
+            first_in_micro_batch(model, backend, micro_batches[i], gradient_factor)) {
       return fmt::format("{}, micro-batch {}", *found, i + 1);
     }
   }
@@ -77,16 +81,16 @@ std::string broadcast_text(Communicator& communicator, const std::string& text, 
 }  // namespace
 
 void throw_non_finite(const Model& model, Backend& backend, Communicator& communicator,
-                      std::span<const HostBatch> micro_batches, std::int64_t step, double loss,
-                      double gradient_norm) {
-  const auto found = first_non_finite(model, backend, micro_batches);
+                      std::span<const HostBatch> micro_batches, std::int64_t step,
+                      const GradientStep& result) {
+  const auto found = first_non_finite(model, backend, micro_batches, result.gradient_factor());
   const std::int64_t none = communicator.world_size();
   const std::int64_t rank =
       communicator.all_reduce_value(found ? static_cast<std::int64_t>(communicator.rank()) : none,
                                     ReduceOp::min, "first non-finite rank");
   const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
-  const std::string what =
-      fmt::format("step {}: loss {}, gradient norm {}", step, number(loss), number(gradient_norm));
+  const std::string what = fmt::format("step {}: loss {}, gradient norm {}", step,
+                                       number(result.loss), number(result.gradient_norm));
   if (rank == none) {
     throw NumericalError(
         what +

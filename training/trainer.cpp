@@ -54,8 +54,7 @@ StepMetrics Trainer::step() {
   const GradientStep gradient =
       compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches);
   if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.gradient_norm)) {
-    throw_non_finite(model_, backend_, communicator_, micro_batches, steps_done_ + 1, gradient.loss,
-                     gradient.gradient_norm);
+    throw_non_finite(model_, backend_, communicator_, micro_batches, steps_done_ + 1, gradient);
   }
   StepMetrics metrics;
   metrics.learning_rate = learning_rate(options_.learning_rate, steps_done_);
