@@ -124,7 +124,9 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   const auto strategy =
       make_strategy(o.strategy, *model, rank.backend(), rank.communicator(), o.seed);
   const auto optimizer = make_optimizer(o.optimizer, strategy->shards(), rank.backend());
-  const double sgemm_rate = measure_sgemm_rate(rank.backend());
+  // On a device of its own: the yardstick is no part of the virtual GPU's memory.
+  const double sgemm_rate =
+      measure_sgemm_rate(*make_cpu_backend(Device::create({}), rank.backend().threads()));
   Trainer trainer(*model, rank.backend(), *strategy, *optimizer, rank.communicator(), data,
                   {.batches = batches,
                    .learning_rate = o.learning_rate,

@@ -121,6 +121,22 @@ TEST_F(TrainLaunch, ReadsItsOptionsFromAToml) {
   EXPECT_EQ(lines[0].at("conditions").at("seed"), 6);  // the command line overrides
 }
 
+// A budget of what a run needs is enough for it, and nothing else is charged to it.
+TEST_F(TrainLaunch, FitsIntoTheMemoryThatItReports) {
+  const std::string metrics = directory_.path("metrics.jsonl");
+  const std::string run =
+      options("--steps 2 --global-batch 4 --micro-batch 2 --metrics " + metrics);
+  ASSERT_EQ(launch(2, run).exit_code, 0);
+  const double peak = read_json_lines(metrics).back().at("peak_bytes").at("total");
+  // A tenth of margin: what communication holds at a moment depends on who is faster.
+  const CommandResult enough =
+      launch(2, run + " --device-memory " + std::to_string(static_cast<std::int64_t>(1.1 * peak)));
+  EXPECT_EQ(enough.exit_code, 0) << enough.output;
+  const CommandResult too_little =
+      launch(2, run + " --device-memory " + std::to_string(static_cast<std::int64_t>(0.9 * peak)));
+  EXPECT_EQ(too_little.exit_code, 4) << too_little.output;
+}
+
 // The ledger holds nearly everything that the process holds.
 TEST_F(TrainLaunch, LedgerAgreesWithTheResidentSize) {
   const std::string metrics = directory_.path("metrics.jsonl");
