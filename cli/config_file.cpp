@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -40,6 +41,10 @@ std::string trimmed(std::string text) {
 // The file's text, without comments. What CLI11's parser would skip or misread in silence is
 // refused here.
 std::string checked_text(const std::string& path) {
+  std::error_code ignored;  // a missing file is reported below
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    throw UsageError(fmt::format("--config: '{}' is not a file", path));
+  }
   std::ifstream file(path);
   std::string text;
   bool in_array = false;

@@ -32,8 +32,10 @@ Failure current_failure() {
   } catch (const Error& error) {
     return {error.code(), error.what()};
   } catch (const std::bad_alloc&) {
-    return {ExitCode::out_of_memory,
-            "this machine's memory is exhausted; run fewer ranks or a smaller model"};
+    return {
+        ExitCode::out_of_memory,
+        "this machine's memory is exhausted; run fewer ranks, or a smaller model, micro-batch or "
+        "sequence"};
   } catch (const std::exception& error) {
     return {ExitCode::failed, fmt::format("internal error: {}", error.what())};
   }
@@ -90,7 +92,11 @@ int main_on_rank(int argc, char** argv) {
     return static_cast<int>(failure.code);
   }
   try {
-    return static_cast<int>(run({argv + 1, argv + argc}, *transport));
+    const ExitCode code = run({argv + 1, argv + argc}, *transport);
+    if (!(std::cout << std::flush)) {
+      throw DataError("what was printed could not be written: standard output is closed or full");
+    }
+    return static_cast<int>(code);
   } catch (...) {
     const int code = end_with(current_failure(), *transport);
     transport.reset();

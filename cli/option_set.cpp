@@ -91,6 +91,7 @@ void OptionSet::custom(const std::string& name, const std::string& unit,
           }
         }
         set(values);
+        given_[name] = values;
         return true;
       },
       help);
@@ -217,8 +218,11 @@ void OptionSet::check_names(const std::vector<std::string>& arguments) const {
       continue;
     }
     const std::string dashed = argument.substr(0, argument.find('='));
-    const std::string name = dashed.substr(dashed.find_first_not_of('-'));
-    if (dashed.starts_with("--") && std::find(known.begin(), known.end(), name) != known.end()) {
+    const std::size_t first = dashed.find_first_not_of('-');
+    const std::string name = first == std::string::npos ? "" : dashed.substr(first);
+    const bool value_for_help = name == "help" && dashed != argument;
+    if (dashed.starts_with("--") && !value_for_help &&
+        std::find(known.begin(), known.end(), name) != known.end()) {
       continue;
     }
     throw UsageError(
@@ -256,6 +260,16 @@ void OptionSet::parse(const std::vector<std::string>& arguments,
   std::vector<std::string> all = arguments_of_config(commands);
   all.insert(all.end(), arguments.begin(), arguments.end());
   parse_arguments(std::move(all));
+}
+
+std::string OptionSet::settings() const {
+  std::string text;
+  for (const auto& [name, values] : given_) {
+    if (name != "config" && name != "threads") {
+      text += fmt::format("{}={}\n", name, fmt::join(values, " "));
+    }
+  }
+  return text;
 }
 
 std::vector<std::string> OptionSet::arguments_of_config(std::span<const std::string> commands) {

@@ -91,10 +91,12 @@ class OptionSet {
                       const Interval& interval) const;
 
   // Fills the values: from the command line (without program and command), and from the file given
-  // by
-  // --config where the command line says nothing. `commands` are the sections that such a file may
-  // hold beside this command's.
+  // by --config where the command line says nothing. `commands` are the sections that such a file
+  // may hold beside this command's.
   void parse(const std::vector<std::string>& arguments, std::span<const std::string> commands);
+  // What was asked for, wherever it came from: the same text for every rank that was asked for the
+  // same. Without --config and what a machine may differ in, --threads.
+  std::string settings() const;
   std::string help() const;
 
  private:
@@ -107,17 +109,18 @@ class OptionSet {
   std::string command_;
   std::unique_ptr<CLI::App> app_;
   std::string group_;
-  std::string config_;                         // path, empty without
+  std::string config_;                                     // path, empty without
+  std::map<std::string, std::vector<std::string>> given_;  // values by option name
   std::map<std::string, std::string> origin_;  // of option names set by the file: its path
 };
 
 template <typename T>
 void OptionSet::integer(const std::string& name, T& value, std::int64_t minimum,
                         const std::string& unit, const std::string& sentence) {
-  const auto maximum = static_cast<std::int64_t>(
+  static constexpr auto maximum = static_cast<std::int64_t>(
       std::min<std::uint64_t>(largest_integer, std::numeric_limits<T>::max()));
   custom(name, unit, std::to_string(value), sentence, false,
-         [this, name, minimum, maximum, &value](const std::vector<std::string>& values) {
+         [this, name, minimum, &value](const std::vector<std::string>& values) {
            value = static_cast<T>(parse_integer(name, values.front(), minimum, maximum));
          });
 }

@@ -82,10 +82,16 @@ void declare_seed(OptionSet& set, std::uint64_t& seed) {
               "What initial weights and data order are a function of, whatever the ranks.");
 }
 
+constexpr std::int64_t most_threads = 1024;
+
 void declare_resources(OptionSet& set, ResourceOptions& resources) {
   set.group("Resources");
-  set.integer("threads", resources.threads, 0, "N",
-              "Compute threads per rank; 0 shares this machine's CPUs among its ranks.");
+  set.custom("threads", "N", std::to_string(resources.threads),
+             "Compute threads per rank; 0 shares this machine's CPUs among its ranks.", false,
+             [&set, &resources](const std::vector<std::string>& values) {
+               resources.threads =
+                   static_cast<int>(set.parse_integer("threads", values.front(), 0, most_threads));
+             });
   set.size("device-memory", resources.device_memory,
            "Memory of each virtual GPU; what would pass it is an error with a report.");
   set.number("timeout", resources.timeout, {0, 1e6, false, true}, "SECONDS",
@@ -309,6 +315,7 @@ Command parse_as(const CommandEntry& entry, const std::vector<std::string>& argu
   }
   set.parse(arguments, command_names());
   check(options);
+  options.settings = set.settings();
   return options;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,7 +31,7 @@ struct ResourceOptions {
   double timeout = 60;     // seconds without progress after which a missing rank is reported
 
   std::chrono::milliseconds timeout_milliseconds() const {
-    return std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+    return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)));
   }
 };
 
@@ -51,6 +52,7 @@ struct TrainOptions {
   std::string metrics;  // path; empty: none
   ProgressStyle progress = ProgressStyle::automatic;
   ResourceOptions resources;
+  std::string settings;  // all of the above that was given, see OptionSet::settings
 };
 
 struct VerifyOptions {
@@ -75,6 +77,7 @@ struct VerifyOptions {
   std::optional<Plant> plant;
   std::string json;  // path; empty: none
   ResourceOptions resources;
+  std::string settings;  // all of the above that was given, see OptionSet::settings
 };
 
 // Help or version: to be printed by one rank, and that is all.

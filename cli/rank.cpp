@@ -5,6 +5,7 @@
 #include "runtime/cpus.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
+#include "training/broadcast_text.h"
 
 namespace ringworld {
 namespace {
@@ -37,14 +38,31 @@ nlohmann::ordered_json Rank::conditions() const {
           {"backend", backend_->name()},         {"mpi_library", communicator_.description()}};
 }
 
-void Rank::check_same_everywhere(const nlohmann::ordered_json& settings) {
-  const auto mine = static_cast<std::int64_t>(stream_of(settings.dump()));
+void Rank::check_same_everywhere(const std::string& settings) {
+  const auto mine = static_cast<std::int64_t>(stream_of(settings));
   const auto least = communicator_.all_reduce_value(mine, ReduceOp::min, "settings");
   const auto most = communicator_.all_reduce_value(mine, ReduceOp::max, "settings");
   if (least != most) {
     throw UsageError(
-        "the ranks were started with different options; give every rank the same command line and "
-        "the same --config file");
+        "the ranks were started with different options or different data; give every rank the same "
+        "command line, --config file and files");
+  }
+}
+
+void Rank::on_rank_0(const std::function<void()>& body) {
+  std::string message;
+  std::int64_t code = 0;
+  if (communicator_.rank() == 0) {
+    try {
+      body();
+    } catch (const Error& error) {
+      message = error.what();
+      code = static_cast<std::int64_t>(error.code());
+    }
+  }
+  code = communicator_.all_reduce_value(code, ReduceOp::max, "outcome on rank 0");
+  if (code != 0) {
+    throw Error(static_cast<ExitCode>(code), broadcast_text(communicator_, message, 0));
   }
 }
 

@@ -1,6 +1,7 @@
 // What every subcommand that computes sets up first: one virtual GPU and its communicator.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,8 +27,10 @@ class Rank {
   // The same for machines: ranks, CPUs allowed, threads, MPI library.
   nlohmann::ordered_json conditions() const;
 
-  // Throws UsageError unless every rank was started with the same settings.
-  void check_same_everywhere(const nlohmann::ordered_json& settings);
+  // Throws UsageError unless every rank was started with the same settings, which are a text.
+  void check_same_everywhere(const std::string& settings);
+  // Runs the body on rank 0 alone; when it throws an Error, every rank throws the same.
+  void on_rank_0(const std::function<void()>& body);
 
  private:
   int local_ranks_;

@@ -52,13 +52,9 @@ double median(std::vector<double> values) {
 // What rank 0 shows of a run.
 class Report {
  public:
-  Report(const TrainOptions& options, const Rank& rank, const nlohmann::ordered_json& settings,
-         double sgemm_rate)
+  Report(const TrainOptions& options, const nlohmann::ordered_json& conditions)
       : progress_(std::cout, options.progress, options.steps, find_terminal()) {
     if (!options.metrics.empty()) {
-      nlohmann::ordered_json conditions = rank.conditions();
-      conditions.update(settings);
-      conditions["sgemm_flops_per_second"] = sgemm_rate;
       metrics_.emplace(options.metrics, conditions);
     }
   }
@@ -104,10 +100,9 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   const std::unique_ptr<Model> model = make_model(o.model, o.precision);
   model->check_sequence_length(o.data.sequence_length);
   const Datasets data = open_datasets(o.data, model->vocabulary());
-  const nlohmann::ordered_json settings = settings_of(o, *model);
 
   Rank rank(o.resources, transport);
-  rank.check_same_everywhere(settings);
+  rank.check_same_everywhere(fmt::format("{}data={}\n", o.settings, data.train.fingerprint()));
   if (rank.prints()) {
     std::cout << fmt::format("{}: {} parameters in {}, {}; {}\n", model->name(),
                              human_count(static_cast<double>(model->parameter_count())),
@@ -121,12 +116,20 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
               << std::flush;
   }
 
-  const auto strategy =
-      make_strategy(o.strategy, *model, rank.backend(), rank.communicator(), o.seed);
-  const auto optimizer = make_optimizer(o.optimizer, strategy->shards(), rank.backend());
   // On a device of its own: the yardstick is no part of the virtual GPU's memory.
   const double sgemm_rate =
       measure_sgemm_rate(*make_cpu_backend(Device::create({}), rank.backend().threads()));
+  std::optional<Report> report;
+  rank.on_rank_0([&] {
+    nlohmann::ordered_json conditions = rank.conditions();
+    conditions.update(settings_of(o, *model));
+    conditions["sgemm_flops_per_second"] = sgemm_rate;
+    report.emplace(o, conditions);
+  });
+
+  const auto strategy =
+      make_strategy(o.strategy, *model, rank.backend(), rank.communicator(), o.seed);
+  const auto optimizer = make_optimizer(o.optimizer, strategy->shards(), rank.backend());
   Trainer trainer(*model, rank.backend(), *strategy, *optimizer, rank.communicator(), data,
                   {.batches = batches,
                    .learning_rate = o.learning_rate,
@@ -135,10 +138,6 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
                    .validation_interval = o.validation_interval,
                    .validation_batches = o.validation_batches});
 
-  std::optional<Report> report;
-  if (rank.prints()) {
-    report.emplace(o, rank, settings, sgemm_rate);
-  }
   const double flops_per_rank_and_token =
       model->flops_per_token(o.data.sequence_length) / transport.world_size();
   for (std::int64_t step = 0; step < o.steps; ++step) {

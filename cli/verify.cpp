@@ -141,11 +141,12 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
   for (const BatchPlan& plan : plans) {
     samples = std::max(samples, plan.global_batch * o.steps);
   }
-  const TokenDataset data = whole_dataset(
+  const auto stream =
       o.data.empty()
           ? TokenStream::synthetic(model->vocabulary(), samples * o.sequence_length + 1, o.seed)
-          : TokenStream::open(o.data),
-      o.sequence_length);
+          : TokenStream::open(o.data);
+  stream->check_vocabulary(model->vocabulary());
+  const TokenDataset data = whole_dataset(stream, o.sequence_length);
 
   Rank rank(o.resources, transport);
   nlohmann::ordered_json report = {{"schema", "ringworld.verify"},
@@ -156,11 +157,13 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
                                    {"sequence_length", o.sequence_length},
                                    {"steps", o.steps},
                                    {"seed", o.seed}};
-  rank.check_same_everywhere(report);
-  if (rank.prints()) {
+  rank.check_same_everywhere(fmt::format("{}data={}\n", o.settings, data.fingerprint()));
+  rank.on_rank_0([&] {
     if (!o.json.empty()) {
       write_json(o.json, report);  // a path that cannot be written shows now, not after the work
     }
+  });
+  if (rank.prints()) {
     std::cout << fmt::format(
                      "{}: {} parameters; {} step{} against a single process on rank 0; {}\n\n",
                      model->name(), human_count(static_cast<double>(model->parameter_count())),
@@ -206,6 +209,8 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
       }
     }
     std::cout << std::flush;
+  }
+  rank.on_rank_0([&] {
     if (!o.json.empty()) {
       report["passed"] = passed;
       report["rows"] = nlohmann::ordered_json::array();
@@ -214,7 +219,7 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
       }
       write_json(o.json, report);
     }
-  }
+  });
   return passed ? ExitCode::ok : ExitCode::failed;
 }
 

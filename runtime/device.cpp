@@ -77,8 +77,7 @@ std::string describe(const Ledger& ledger) {
       text += fmt::format("{} {}, ", category_names[c], to_string(ledger.held[c]));
     }
   }
-  return fmt::format("{}total {}, peak {}", text, to_string(ledger.total_held),
-                     to_string(ledger.total_peak));
+  return fmt::format("{}total {}", text, to_string(ledger.total_held));
 }
 
 }  // namespace
@@ -179,7 +178,8 @@ void Device::reset_peaks() {
 }
 
 std::string Device::report() const {
-  return describe(ledger());
+  const Ledger now = ledger();
+  return fmt::format("{}, peak {}", describe(now), to_string(now.total_peak));
 }
 
 }  // namespace ringworld

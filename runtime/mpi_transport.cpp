@@ -4,14 +4,19 @@
 #include <cctype>
 #include <chrono>
 #include <climits>
+#include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -132,11 +137,50 @@ void check_launcher(int world_size) {
   }
 }
 
+// Ends the process when the library does not come up in time: another rank is missing, stopped or
+// another program, and nothing else would end the wait for it.
+class StartLimit {
+ public:
+  StartLimit() : watcher_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+ private:
+  static constexpr std::chrono::seconds limit{60};
+
+  void watch(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    const auto stopped = [&] { return stop.stop_requested(); };
+    if (!wake_.wait_for(lock, stop, limit, stopped) && !stopped()) {
+      fmt::print(stderr,
+                 "ringworld: MPI did not start within {} s: a rank is missing, stopped or another "
+                 "program; start all ranks with one mpiexec command\n",
+                 limit.count());
+      std::_Exit(static_cast<int>(ExitCode::communication));
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::jthread watcher_;  // last: it uses the others
+};
+
+// A rank whose launcher is gone has nobody left to end it.
+void end_with_launcher() {
+#ifdef __linux__
+  for (const char* rank : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"}) {
+    if (std::getenv(rank) != nullptr) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+  }
+#endif
+}
+
 // --- The transport -------------------------------------------------------------------------------
 
 class MpiTransport final : public Transport {
  public:
   MpiTransport(int* argc, char*** argv) {
+    const StartLimit start_limit;
+    end_with_launcher();
     int level = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
     try {

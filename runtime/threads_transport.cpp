@@ -255,7 +255,8 @@ class ThreadsTransport final : public Transport {
         hub_.gone[rank_] = "has given up: it " + reason;
       }
     }
-    for (const auto& [ticket, posted] : posted_) {
+    for (const auto& entry : posted_) {
+      const auto& posted = entry.second;
       if (!posted->is_send) {
         continue;
       }

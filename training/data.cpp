@@ -17,6 +17,23 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenStream> stream, std::int64
       first_sample_(first_sample),
       samples_(samples) {}
 
+std::uint64_t TokenDataset::fingerprint() const {
+  constexpr std::int64_t looked_at = 64;
+  const auto length = static_cast<std::size_t>(sequence_length_);
+  std::vector<std::int32_t> tokens(length);
+  std::vector<std::int32_t> targets(length);
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const auto add = [&hash](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 1099511628211u;
+  };
+  add(samples_);
+  for (std::int64_t i = 0; i < std::min(samples_, looked_at); ++i) {
+    read(i * samples_ / std::min(samples_, looked_at), tokens, targets);
+    std::for_each(tokens.begin(), tokens.end(), add);
+  }
+  return hash;
+}
+
 void TokenDataset::read(std::int64_t index, std::span<std::int32_t> tokens,
                         std::span<std::int32_t> targets) const {
   if (index < 0 || index >= samples_) {

@@ -23,6 +23,8 @@ class TokenDataset {
 
   std::int64_t samples() const { return samples_; }
   std::int64_t sequence_length() const { return sequence_length_; }
+  // Tells data sets apart: of the number of samples and of some of them, evenly spaced.
+  std::uint64_t fingerprint() const;
   // tokens, targets (T) = sample `index`
   void read(std::int64_t index, std::span<std::int32_t> tokens,
             std::span<std::int32_t> targets) const;

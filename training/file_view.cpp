@@ -19,7 +19,8 @@ constexpr std::size_t map_from = 1 << 20;  // bytes; below, reading costs less t
 // A file descriptor that is closed when it goes.
 class Descriptor {
  public:
-  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  explicit Descriptor(const std::string& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   ~Descriptor() {
     if (fd_ >= 0) {
       ::close(fd_);

@@ -32,7 +32,9 @@ struct Comparison {
 };
 constexpr std::int64_t comparison_fields = 3;
 
-Comparison compare(std::span<const double> ours, std::span<const double> control) {
+// Every rank has the same control, so they all throw or none does.
+Comparison compare(const std::string& what, std::span<const double> ours,
+                   std::span<const double> control) {
   double difference = 0;
   double squares = 0;
   double products = 0;
@@ -42,6 +44,12 @@ Comparison compare(std::span<const double> ours, std::span<const double> control
     squares += control[i] * control[i];
     products += ours[i] * control[i];
     equal = equal && ours[i] == control[i];
+  }
+  if (!std::isfinite(squares)) {
+    throw NumericalError(
+        fmt::format("{} is not finite in the control, a single process, so there is nothing to "
+                    "compare with; lower --learning-rate",
+                    what));
   }
   if (equal) {
     return {0, 1, 1};
@@ -123,10 +131,10 @@ class ParityCheck {
 
     std::vector<std::string> names{"loss"};
     std::vector<Comparison> comparisons{
-        compare(std::span(&ours.loss, 1), std::span(&control_loss, 1))};
+        compare("loss", std::span(&ours.loss, 1), std::span(&control_loss, 1))};
     for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
       names.push_back("gradient of " + ours_.model->parameters()[i]->name);
-      comparisons.push_back(compare_tensor(i, &Strategy::full_gradient));
+      comparisons.push_back(compare_tensor(names.back(), i, &Strategy::full_gradient));
     }
     judge(step, names, comparisons);
   }
@@ -140,7 +148,7 @@ class ParityCheck {
     std::vector<Comparison> comparisons;
     for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
       names.push_back("parameter " + ours_.model->parameters()[i]->name);
-      comparisons.push_back(compare_tensor(i, &Strategy::full_value));
+      comparisons.push_back(compare_tensor(names.back(), i, &Strategy::full_value));
     }
     judge(step, names, comparisons);
   }
@@ -151,7 +159,8 @@ class ParityCheck {
   }
 
   // Rank 0 sends the control's tensor to all, and each rank holds its own against it.
-  Comparison compare_tensor(std::size_t index, Tensor (Strategy::*whole)(const Parameter&)) {
+  Comparison compare_tensor(const std::string& what, std::size_t index,
+                            Tensor (Strategy::*whole)(const Parameter&)) {
     const Parameter& p = *ours_.model->parameters()[index];
     const Tensor control = ours_.backend.empty(options_.precision, p.shape, Category::workspace);
     if (control_) {
@@ -161,7 +170,7 @@ class ParityCheck {
       ours_.backend.upload(control, host);
     }
     communicator_.broadcast(control, 0, "verify " + p.name).wait();
-    return compare(ours_.backend.download_values(((*ours_.strategy).*whole)(p)),
+    return compare(what, ours_.backend.download_values(((*ours_.strategy).*whole)(p)),
                    ours_.backend.download_values(control));
   }
 
@@ -180,6 +189,7 @@ class ParityCheck {
     std::vector<Comparison> everyones(static_cast<std::size_t>(ranks * count));
     backend.download(std::as_writable_bytes(std::span(everyones)), all);
 
+    result_.comparisons += count;
     for (std::size_t i = 0; i < own.size(); ++i) {
       Difference worst{.what = names[i], .step = step};
       for (std::int64_t rank = 0; rank < ranks; ++rank) {

@@ -59,7 +59,8 @@ struct ParityResult {
   std::vector<Difference>
       broken;  // over the bound, at the first comparison that has any; worst first
   std::int64_t steps_compared = 0;
-  std::int64_t tensors = 0;  // compared in each step, as gradient and as parameter
+  std::int64_t tensors = 0;      // compared in each step, as gradient and as parameter
+  std::int64_t comparisons = 0;  // in all: 1 + 2 * tensors in each complete step
   // For gradients, by all ranks in all compared steps: measured, and by the strategy's formula.
   Bytes bytes_sent;
   Bytes bytes_expected;

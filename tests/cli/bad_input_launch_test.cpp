@@ -1,5 +1,6 @@
 // What a user can get wrong: one clear message, a non-zero exit everywhere, nothing left running.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/cli/launch.h"
 #include "tests/support/temporary_directory.h"
@@ -43,6 +44,7 @@ TEST_P(BadInputLaunch, IsRefusedOnceAndForAll) {
   directory.write("short.txt", "short");
   directory.write("wrong.bin", std::string(1024, '\0') + "tokens");
   directory.write("unknown.toml", "learning-rat = 0.1\n");
+  ASSERT_EQ(::mkfifo(directory.path("fifo").c_str(), 0600), 0);
 
   const std::string arguments =
       replaced(replaced(bad.arguments, "DATA", data), "DIRECTORY", directory.path());
@@ -104,6 +106,18 @@ INSTANTIATE_TEST_SUITE_P(
                  usage,
                  {"learning-rat", "learning-rate", "unknown.toml"}},
         BadInput{"UnknownCommand", "trian --data DATA", usage, {"trian", "train"}},
+        BadInput{"OnlyDashes", train + "---", usage, {"---"}},
+        BadInput{"NoName", train + "--=5", usage, {"--: "}},
+        BadInput{"ValueForHelp", train + "--config=none.toml --help=5", usage, {"--help"}},
+        BadInput{"TooManyThreads", train + "--threads 1000000", usage, {"--threads", "1000000"}},
+        BadInput{"ConfigIsADirectory", train + "--config DIRECTORY", usage, {"--config"}},
+        BadInput{"Fifo", "train --data DIRECTORY/fifo", data_error, {"fifo"}},
+        BadInput{
+            "TokensBeyondTheVocabulary", "verify --data DATA --vocabulary 97", data_error, {"97"}},
+        BadInput{"VerifyDiverges",
+                 "verify --steps 9 --learning-rate 1e300 " + tiny_model,
+                 numerical,
+                 {"control"}},
         BadInput{"NoCommand", "", usage, {"train", "verify"}},
         BadInput{"Sixteen", train + "--precision bf16", usage, {"bf16", "f32"}},
         BadInput{"BudgetTooSmall",
@@ -126,16 +140,55 @@ INSTANTIATE_TEST_SUITE_P(
                  {"t.json"}}),
     [](const testing::TestParamInfo<BadInput>& bad) { return bad.param.name; });
 
-// Ranks that were given different command lines.
-TEST(Launch, DifferentOptionsOnDifferentRanksAreRefused) {
+// Ranks that were given different command lines, or different files under one name.
+class DifferentRanks : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+
+TEST_P(DifferentRanks, AreRefused) {
   const TemporaryDirectory directory;
-  const std::string train_line = std::string(RINGWORLD_PROGRAM) + " train --data " +
-                                 directory.write("data.txt", std::string(20'000, 'a')) + " " +
-                                 tiny_model + "--seed ";
-  const CommandResult run = run_command(
-      std::string(RINGWORLD_LAUNCH) + " -n 1 " + train_line + "1 : -n 1 " + train_line + "2", 30);
+  directory.write("one/data.txt", std::string(20'000, 'a'));
+  directory.write("two/data.txt", std::string(20'000, 'b'));
+  const auto rank = [&](const std::string& arguments) {
+    return " -n 1 " + std::string(RINGWORLD_PROGRAM) + " train " + tiny_model +
+           replaced(arguments, "DIRECTORY", directory.path());
+  };
+  const auto& [first, second] = GetParam();
+  const CommandResult run =
+      run_command(std::string(RINGWORLD_LAUNCH) + rank(first) + " :" + rank(second), 30);
   EXPECT_EQ(run.exit_code, usage) << run.output;
-  EXPECT_NE(run.output.find("different options"), std::string::npos) << run.output;
+  EXPECT_EQ(occurrences(run.output, "ringworld: "), 1u) << run.output;
+  EXPECT_NE(run.output.find("different options or different data"), std::string::npos)
+      << run.output;
+}
+
+const std::string one = "--data DIRECTORY/one/data.txt ";
+INSTANTIATE_TEST_SUITE_P(Everything, DifferentRanks,
+                         testing::Values(std::pair(one + "--seed 1", one + "--seed 2"),
+                                         std::pair(one + "--heads 2", one + "--heads 1"),
+                                         std::pair(one + "--beta1 0.5", one),
+                                         std::pair(one, one + "--validation-interval 1")));
+
+// The same command line in two directories that hold different files.
+TEST(Launch, DifferentDataOnDifferentRanksIsRefused) {
+  const TemporaryDirectory directory;
+  directory.write("one/data.txt", std::string(20'000, 'a'));
+  directory.write("two/data.txt", std::string(20'000, 'b'));
+  const auto rank = [&](const std::string& in) {
+    return " -n 1 sh -c 'cd " + directory.path(in) + " && exec " + RINGWORLD_PROGRAM +
+           " train --data data.txt " + tiny_model + "'";
+  };
+  const CommandResult run =
+      run_command(std::string(RINGWORLD_LAUNCH) + rank("one") + " :" + rank("two"), 30);
+  EXPECT_EQ(run.exit_code, usage) << run.output;
+  EXPECT_NE(run.output.find("different data"), std::string::npos) << run.output;
+}
+
+// What a machine may differ in is no difference.
+TEST(Launch, ThreadsMayDifferBetweenRanks) {
+  const std::string verify = " -n 1 " + std::string(RINGWORLD_PROGRAM) +
+                             " verify --accumulation 1 " + tiny_model + "--threads ";
+  const CommandResult run =
+      run_command(std::string(RINGWORLD_LAUNCH) + verify + "1 :" + verify + "2", 30);
+  EXPECT_EQ(run.exit_code, 0) << run.output;
 }
 
 }  // namespace

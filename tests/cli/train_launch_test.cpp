@@ -140,10 +140,11 @@ TEST_F(TrainLaunch, FitsIntoTheMemoryThatItReports) {
 // The ledger holds nearly everything that the process holds.
 TEST_F(TrainLaunch, LedgerAgreesWithTheResidentSize) {
   const std::string metrics = directory_.path("metrics.jsonl");
-  const CommandResult run =
-      launch(1, "train --model gpt2 --data " + data_ +
-                    " --steps 2 --global-batch 2 --micro-batch 2 --sequence-length 64 --metrics " +
-                    metrics);
+  const CommandResult run = launch(
+      1,
+      "train --model gpt2 --data " + data_ +
+          " --steps 2 --global-batch 2 --micro-batch 2 --sequence-length 64 --metrics " + metrics,
+      /*seconds=*/240);
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const auto lines = read_json_lines(metrics);
   const auto& last = lines.back();

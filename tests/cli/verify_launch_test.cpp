@@ -51,5 +51,17 @@ TEST(VerifyLaunch, NamesAPlantedFaultFirstWithItsRatio) {
   EXPECT_NEAR(first.at("ratio"), 2, 1e-9);
 }
 
+// A factor that f64 shows and f32 does not: one row in two is wrong, and that is enough.
+TEST(VerifyLaunch, OneWrongRowIsEnoughToFail) {
+  for (const std::string precisions : {"f64 f32", "f32 f64"}) {
+    const CommandResult run =
+        launch(2, "verify --plant tensor=wte.weight,factor=1.0000001,rank=0 --accumulation 1 " +
+                      tiny_model + "--precision " + precisions);
+    EXPECT_EQ(run.exit_code, 1) << run.output;
+    EXPECT_NE(run.output.find("WRONG"), std::string::npos) << run.output;
+    EXPECT_NE(run.output.find("  equal\n"), std::string::npos) << run.output;
+  }
+}
+
 }  // namespace
 }  // namespace ringworld

@@ -70,6 +70,28 @@ TEST(NonFinite, AnOutputComesBeforeTheGradientsItSpoils) {
       {"step 17", "rank 1", "output of h.1"});
 }
 
+// Parameters are looked at before anything runs.
+TEST(NonFinite, AParameterComesFirst) {
+  expect_error<NumericalError>(
+      [] {
+        run_on_threads(2, [](Transport& transport) {
+          const auto backend = make_cpu_backend(Device::create({.poison = true}), /*threads=*/1);
+          Communicator communicator(transport, *backend);
+          const auto model = make_model(
+              {.layers = 1, .heads = 1, .width = 4, .vocabulary = 11, .context = 4}, DType::f32);
+          const auto strategy = make_strategy({}, *model, *backend, communicator, 1);
+          if (transport.rank() == 1) {
+            backend->fill(model->parameters()[1]->value.slice(0, 1), nan);
+          }
+          const HostBatch batches[] = {batch};
+          const GradientStep step =
+              compute_gradients(*model, *backend, *strategy, &communicator, batches);
+          throw_non_finite(*model, *backend, communicator, batches, 3, step);
+        });
+      },
+      {"step 3", "rank 1", "parameter wpe.weight"});
+}
+
 // Every rank's own gradient is finite, and only their sum is not: two micro-batches of 2 of the 12
 // tokens make 0.9 of the largest f32 on each of three ranks.
 TEST(NonFinite, ASumOverRanksThatOverflowsIsSaid) {

@@ -54,6 +54,7 @@ TEST(Parity, DdpEqualsASingleProcess) {
         const ParityResult result = check(ranks, options_for(ranks, accumulation, precision));
         EXPECT_TRUE(result.passed()) << result.largest.what << " " << result.largest.relative_error;
         EXPECT_EQ(result.steps_compared, 3);
+        EXPECT_EQ(result.comparisons, 3 * (1 + 2 * result.tensors));
         EXPECT_EQ(result.bytes_sent, result.bytes_expected);
         EXPECT_EQ(result.bytes_expected.value > 0, ranks > 1);
       }
