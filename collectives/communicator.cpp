@@ -1,263 +1,263 @@
 #include "collectives/communicator.h"
 
+#include <algorithm>
 #include <exception>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "collectives/communicator_call.h"
 #include "collectives/execute.h"
 #include "runtime/error.h"
 
 namespace ringworld {
-namespace {
 
-Tensor flat(const Tensor& tensor) {
-  return tensor.view(Shape{tensor.elements()});
-}
-
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.storage() == b.storage() && a.first_element() < b.first_element() + b.elements() &&
-         b.first_element() < a.first_element() + a.elements();
-}
-
-// `whole` is made of `blocks` blocks of `part`'s size; where part lies within whole, if it does, it
-// must be block `own`.
-void check_blocks(std::string_view call, const Tensor& whole, const Tensor& part, int blocks,
-                  int own) {
-  if (whole.dtype() != part.dtype()) {
-    throw std::invalid_argument(
-        fmt::format("{}: {} and {} differ", call, name_of(whole.dtype()), name_of(part.dtype())));
-  }
-  if (whole.elements() != blocks * part.elements()) {
-    throw std::invalid_argument(fmt::format("{}: {} elements are not {} times {}", call,
-                                            whole.elements(), blocks, part.elements()));
-  }
-  if (overlap(whole, part) &&
-      !flat(part).same_view(whole.slice(own * part.elements(), part.elements()))) {
-    throw std::invalid_argument(
-        fmt::format("{}: output and input overlap, but not in place", call));
-  }
-}
-
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return hash;
-}
-
-}  // namespace
-
-struct Communicator::Call {
-  std::string_view name;  // as the caller knows it
-  Operation operation;
-  Tensor out;
-  Tensor x;
-  ReduceOp op = ReduceOp::sum;
-  int root = 0;
-  std::string label;
-  std::int64_t sequence = 0;  // counts this communicator's calls from 1
-
-  bool reduces() const {
-    return operation == Operation::all_reduce || operation == Operation::reduce_scatter;
-  }
-
-  // Sum and avg of 16-bit formats run in f32.
-  bool widens() const {
-    return reduces() && (op == ReduceOp::sum || op == ReduceOp::avg) &&
-           (x.dtype() == DType::bf16 || x.dtype() == DType::f16);
-  }
-
-  // All that ranks must agree on.
-  std::string describe() const {
-    std::string text = fmt::format("{} \"{}\" (call {}: {} elements of {}", name, label, sequence,
-                                   x.elements(), ringworld::name_of(x.dtype()));
-    if (reduces()) {
-      text += fmt::format(", {}", ringworld::name_of(op));
-    }
-    if (operation == Operation::broadcast) {
-      text += fmt::format(", root {}", root);
-    }
-    return text + ")";
-  }
-
-  Tag tag() const {
-    const std::uint64_t hash = hash_of(describe());
-    return static_cast<Tag>((hash ^ (hash >> 32)) % (max_tag + 1));
-  }
-};
+// --- Making one ----------------------------------------------------------------------------------
 
 Communicator::Communicator(Transport& transport, Backend& backend, CommunicatorOptions options)
     : transport_(transport),
       backend_(backend),
       options_(std::move(options)),
-      exceptions_(std::uncaught_exceptions()) {
+      ranks_([&] {
+        std::vector<int> all(static_cast<std::size_t>(transport.world_size()));
+        std::iota(all.begin(), all.end(), 0);
+        return all;
+      }()),
+      rank_(transport.rank()),
+      exceptions_(std::uncaught_exceptions()),
+      stream_(std::make_shared<Stream>()) {
   for (const Operation operation : all_operations) {
-    find_algorithm(operation, options_.algorithm);
+    chosen_[operation] = &default_algorithm(operation);
   }
   transport_.bind(backend_);
   transport_.set_timeout(options_.timeout);
+}
+
+Communicator::Communicator(const Communicator& parent, std::vector<int> ranks, int rank)
+    : transport_(parent.transport_),
+      backend_(parent.backend_),
+      options_(parent.options_),
+      ranks_(std::move(ranks)),
+      rank_(rank),
+      exceptions_(std::uncaught_exceptions()),
+      chosen_(parent.chosen_),
+      stream_(parent.stream_) {
+  for (const auto& [operation, algorithm] : chosen_) {
+    checked(*algorithm);
+  }
 }
 
 Communicator::~Communicator() {
   if (std::uncaught_exceptions() > exceptions_) {
     transport_.abandon();
   }
+  try {
+    last_.wait();
+  } catch (...) {  // reported by the Work that its caller has
+  }
 }
 
-Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label) {
-  check_blocks("all_reduce", out, x, 1, 0);
-  return submit({.name = "all_reduce",
-                 .operation = Operation::all_reduce,
-                 .out = out,
-                 .x = x,
-                 .op = op,
-                 .label = std::move(label)});
-}
-
-Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
-                                  std::string label) {
-  check_blocks("reduce_scatter", x, out, world_size(), rank());
-  return submit({.name = "reduce_scatter",
-                 .operation = Operation::reduce_scatter,
-                 .out = out,
-                 .x = x,
-                 .op = op,
-                 .label = std::move(label)});
-}
-
-Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string label) {
-  check_blocks("all_gather", out, x, world_size(), rank());
-  return submit({.name = "all_gather",
-                 .operation = Operation::all_gather,
-                 .out = out,
-                 .x = x,
-                 .label = std::move(label)});
-}
-
-Work Communicator::broadcast(const Tensor& x, int root, std::string label) {
-  if (root < 0 || root >= world_size()) {
+std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<int>& ranks) {
+  std::vector<int> transport_ranks;
+  int own = -1;
+  for (const int member : ranks) {
+    if (member < 0 || member >= world_size() || std::ranges::count(ranks, member) > 1) {
+      throw std::invalid_argument(
+          fmt::format("subgroup: ranks {} of a world of {}", fmt::join(ranks, ", "), world_size()));
+    }
+    if (member == rank_) {
+      own = static_cast<int>(transport_ranks.size());
+    }
+    transport_ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
+  }
+  if (own < 0) {
     throw std::invalid_argument(
-        fmt::format("broadcast: root {} in a world of {} ranks", root, world_size()));
+        fmt::format("subgroup: rank {} is none of the ranks {}", rank_, fmt::join(ranks, ", ")));
   }
-  return submit({.name = "broadcast",
-                 .operation = Operation::broadcast,
-                 .out = x,
-                 .x = x,
-                 .root = root,
-                 .label = std::move(label)});
+  return std::unique_ptr<Communicator>(new Communicator(*this, std::move(transport_ranks), own));
 }
 
-// A rank has the sum only when every rank has contributed.
-void Communicator::barrier(std::string label) {
-  const Tensor token = backend_.zeros(DType::i32, Shape{1}, Category::communication);
-  submit({.name = "barrier",
-          .operation = Operation::all_reduce,
-          .out = token,
-          .x = token,
-          .label = std::move(label)})
-      .wait();
+// --- Which algorithm -----------------------------------------------------------------------------
+
+void Communicator::use(Operation operation, std::string_view algorithm) {
+  chosen_[operation] = &checked(find_algorithm(operation, algorithm));
 }
 
-double Communicator::all_reduce_value(double value, ReduceOp op, std::string label) {
-  const Tensor x = backend_.empty(DType::f64, Shape{1}, Category::communication);
-  backend_.upload(x, std::as_bytes(std::span(&value, 1)));
-  all_reduce(x, x, op, std::move(label)).wait();
-  backend_.download(std::as_writable_bytes(std::span(&value, 1)), x);
-  return value;
-}
-
-std::int64_t Communicator::all_reduce_value(std::int64_t value, ReduceOp op, std::string label) {
-  const Tensor x = backend_.empty(DType::i64, Shape{1}, Category::communication);
-  backend_.upload(x, std::as_bytes(std::span(&value, 1)));
-  all_reduce(x, x, op, std::move(label)).wait();
-  backend_.download(std::as_writable_bytes(std::span(&value, 1)), x);
-  return value;
-}
-
-Traffic Communicator::traffic() const {
-  Traffic total;
-  for (const auto& [label, traffic] : traffic_) {
-    total.calls += traffic.calls;
-    total.bytes_sent += traffic.bytes_sent;
+const Algorithm& Communicator::checked(const Algorithm& algorithm) const {
+  if (const std::string reason = algorithm.refuses(world_size()); !reason.empty()) {
+    throw UsageError(fmt::format("{} {} cannot serve {} ranks: {}", algorithm.name,
+                                 name_of(algorithm.operation), world_size(), reason));
   }
-  return total;
+  if (options_.reproducible && reduces(algorithm.operation) && !algorithm.rank_order) {
+    throw UsageError(fmt::format(
+        "{} {} does not add in the order of the ranks, as reproducible communication demands",
+        algorithm.name, name_of(algorithm.operation)));
+  }
+  return algorithm;
 }
+
+const Algorithm& Communicator::default_algorithm(Operation operation) const {
+  if (const auto named = options_.algorithms.find(operation); named != options_.algorithms.end()) {
+    return checked(find_algorithm(operation, named->second));
+  }
+  if (options_.reproducible && reduces(operation)) {
+    return *std::ranges::find_if(algorithms(), [&](const Algorithm& algorithm) {
+      return algorithm.operation == operation && algorithm.rank_order;
+    });
+  }
+  const bool known = std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
+    return algorithm.name == options_.algorithm;
+  });
+  if (!known) {
+    find_algorithm(operation, options_.algorithm);  // throws
+  }
+  if (const Algorithm* algorithm = look_up(operation, options_.algorithm)) {
+    return checked(*algorithm);
+  }
+  return find_algorithm(operation, algorithm_names(operation).front());
+}
+
+// --- Queueing
+// --------------------------------------------------------------------------------------
 
 Work Communicator::submit(Call call) {
   call.out = flat(call.out);
   call.x = flat(call.x);
+  call.algorithm = &algorithm(call.operation);
   call.sequence = ++sequence_;
-  return stream_.submit([this, call = std::move(call)] { run(call); });
+  last_ = stream_->submit([this, call = std::move(call)] { run(call); });
+  return last_;
 }
 
-// On the communication stream. The schedule works in place on one buffer of all chunks: the output,
-// or a working buffer where the output is smaller or narrower. Before it the buffer gets this
-// rank's x, after it the output is taken from where the operation leaves it.
+// --- On the communication stream -----------------------------------------------------------------
+
+// A schedule works on chunks. Where they lie is decided here: in the tensors of the call as far as
+// possible, else in a working buffer, which then gets this rank's input first or gives its output
+// last.
 void Communicator::run(const Call& call) {
-  const bool scatters = call.operation == Operation::reduce_scatter;
-  const bool gathers = call.operation == Operation::all_gather;
-  // The elements of a whole buffer that are this rank's output or input.
-  const auto own = [&](const Tensor& buffer) {
-    return scatters || gathers ? buffer.slice(rank() * (buffer.elements() / world_size()),
-                                              buffer.elements() / world_size())
-                               : buffer;
+  const Plan& plan = this->plan(call);
+  const auto own = static_cast<std::size_t>(rank_);
+  const auto fresh = [&](DType dtype, std::int64_t elements) {
+    return backend_.empty(dtype, Shape{elements}, Category::communication);
   };
+  const auto fill = [&](const Tensor& to, const Tensor& from) {
+    if (to.dtype() != from.dtype()) {
+      backend_.cast(to, from);
+    } else if (!to.same_view(from)) {
+      backend_.copy(to, from);
+    }
+  };
+  // x where the schedule may write.
+  const auto working_copy = [&] {
+    const Tensor buffer =
+        fresh(call.widens() && world_size() > 1 ? DType::f32 : call.x.dtype(), call.x.elements());
+    fill(buffer, call.x);
+    return buffer;
+  };
+  // Blocks of which only those exist that the schedule names.
+  const auto needed_blocks = [&](DType dtype) {
+    Counts counts = call.counts;
+    for (std::size_t block = 0; block < counts.size(); ++block) {
+      counts[block] = plan.used[block] || block == own ? counts[block] : 0;
+    }
+    return blocks_of(fresh(dtype, std::accumulate(counts.begin(), counts.end(), std::int64_t{0})),
+                     counts);
+  };
+  const bool is_root = rank_ == call.root;
+  const bool widens = call.widens() && world_size() > 1;
 
-  Tensor buffer = call.out;
-  if (call.widens() && world_size() > 1) {
-    buffer = backend_.empty(DType::f32, call.x.shape(), Category::communication);
-    backend_.cast(buffer, call.x);
-  } else if (scatters && call.out.same_view(own(call.x))) {
-    buffer = call.x;
-  } else if (scatters) {
-    buffer = backend_.empty(call.x.dtype(), call.x.shape(), Category::communication);
-    backend_.copy(buffer, call.x);
-  } else if (const Tensor destination = gathers ? own(call.out) : call.out;
-             !destination.same_view(call.x)) {
-    backend_.copy(destination, call.x);
+  std::vector<Tensor> chunks;
+  Tensor result;  // what becomes the output, unless it is there already
+  switch (call.operation) {
+    case Operation::all_reduce:
+    case Operation::broadcast:
+    case Operation::barrier:
+    case Operation::reduce: {
+      Tensor buffer;
+      if (widens) {
+        buffer = working_copy();
+      } else if (call.out.defined()) {
+        buffer = call.out;
+        fill(buffer, call.x);
+      } else {
+        buffer = plan.writes_other_than(-1) ? working_copy() : call.x;
+      }
+      chunks = even_chunks(buffer, plan.schedule.data_chunks());
+      result = buffer;
+      break;
+    }
+    case Operation::reduce_scatter: {
+      const std::vector<Tensor> blocks = blocks_of(call.x, call.counts);
+      if (widens) {
+        chunks = blocks_of(working_copy(), call.counts);
+      } else if (call.out.same_view(blocks[own])) {
+        chunks = blocks;
+      } else if (!plan.writes_other_than(rank_)) {
+        chunks = blocks;
+        chunks[own] = call.out;
+        fill(call.out, blocks[own]);
+      } else {
+        chunks = blocks_of(working_copy(), call.counts);
+      }
+      result = chunks[own];
+      break;
+    }
+    case Operation::all_gather:
+      chunks = blocks_of(call.out, call.counts);
+      fill(chunks[own], call.x);
+      break;
+    case Operation::all_to_all: {
+      chunks = blocks_of(call.x, call.counts);
+      const std::vector<Tensor> received = blocks_of(call.out, call.receive_counts);
+      chunks.insert(chunks.end(), received.begin(), received.end());
+      break;
+    }
+    case Operation::gather:
+      chunks = is_root ? blocks_of(call.out, call.counts) : needed_blocks(call.x.dtype());
+      fill(chunks[own], call.x);
+      break;
+    case Operation::scatter:
+      chunks = is_root ? blocks_of(call.x, call.counts) : needed_blocks(call.out.dtype());
+      result = chunks[own];
+      break;
   }
 
-  const Bytes bytes_sent = run_on_buffer(call, buffer);
+  const Bytes bytes_sent = run_on_chunks(call, plan, chunks);
 
-  const Tensor result = scatters ? own(buffer) : buffer;
-  if (call.reduces() && call.op == ReduceOp::avg && world_size() > 1) {
-    backend_.divide(result, world_size());
-  }
-  if (result.dtype() != call.out.dtype()) {
-    backend_.cast(call.out, result);
-  } else if (!result.same_view(call.out)) {
-    backend_.copy(call.out, result);
+  if (call.out.defined() && result.defined()) {
+    if (reduces(call.operation) && call.op == ReduceOp::avg && world_size() > 1) {
+      backend_.divide(result, world_size());
+    }
+    fill(call.out, result);
   }
   Traffic& traffic = traffic_[call.label];
   traffic.calls += 1;
   traffic.bytes_sent += bytes_sent;
 }
 
-Bytes Communicator::run_on_buffer(const Call& call, const Tensor& buffer) {
+Bytes Communicator::run_on_chunks(const Call& call, const Plan& plan,
+                                  const std::vector<Tensor>& chunks) {
   try {
-    return execute(schedule(call.operation, call.root), buffer, call.op, transport_, call.tag(),
-                   options_.segment);
+    return execute(plan.schedule, chunks, call.op, backend_,
+                   {transport_, ranks_, call.tag(ranks_), options_.segment});
   } catch (const CommunicationError& error) {
     throw CommunicationError(fmt::format(
         "{} failed: {}. Every rank must make the same calls in the same order, with the same "
-        "count, "
-        "dtype, reduction, root and label: check what that rank calls here, whether it still runs, "
-        "and whether the timeout of {} s is longer than a rank may be late",
+        "count, dtype, reduction, root and label: check what that rank calls here, whether it "
+        "still runs, and whether the timeout of {} s is longer than a rank may be late",
         call.describe(), error.what(), static_cast<double>(options_.timeout.count()) / 1000));
   }
 }
 
-const Schedule& Communicator::schedule(Operation operation, int root) {
-  std::unique_ptr<Schedule>& schedule = schedules_[{operation, root}];
-  if (schedule == nullptr) {
-    const Algorithm& algorithm = find_algorithm(operation, options_.algorithm);
-    schedule = std::make_unique<Schedule>(algorithm.emit(rank(), world_size(), root));
+const Communicator::Plan& Communicator::plan(const Call& call) {
+  std::unique_ptr<Plan>& plan = plans_[{call.algorithm, call.root}];
+  if (plan == nullptr) {
+    plan = std::make_unique<Plan>(call.algorithm->emit(rank_, world_size(), call.root));
   }
-  return *schedule;
+  return *plan;
 }
 
 }  // namespace ringworld

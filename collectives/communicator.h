@@ -1,4 +1,5 @@
-// What the floors above use to communicate: the collectives, over all ranks of a transport.
+// What the floors above use to communicate: the collectives, over all ranks of a transport or over
+// a group of them.
 //
 // Every call is queued on the communication stream and returns a Work: `.wait()` makes it blocking.
 // Calls run in the order in which they are made; every rank must make the same calls in the same
@@ -27,8 +28,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "collectives/schedule.h"
+#include "collectives/algorithm.h"
 #include "runtime/stream.h"
 #include "runtime/transport.h"
 
@@ -39,7 +41,13 @@ struct CommunicatorOptions {
   // Messages larger than this are cut into segments, so that reduction overlaps transfer. The same
   // on every rank.
   Bytes segment{1 << 20};
+  // Serves every operation that has an algorithm of this name; the others use their first one.
   std::string algorithm = "ring";
+  // What an operation uses instead.
+  std::map<Operation, std::string> algorithms = {};
+  // Add in the order of the ranks whatever the count and its cut: only algorithms that do
+  // (Algorithm::rank_order) serve the operations that reduce.
+  bool reproducible = false;
 };
 
 // What this rank has sent so far.
@@ -53,28 +61,66 @@ struct Traffic {
 
 class Communicator {
  public:
+  // Elements of each rank's block.
+  using Counts = std::vector<std::int64_t>;
+
+  // Throws UsageError when an algorithm is unknown or cannot serve this number of ranks.
   Communicator(Transport& transport, Backend& backend, CommunicatorOptions options = {});
   // Finishes what was submitted. While an exception unwinds it gives up instead: this rank's calls,
   // and so the other ranks', would else wait for what is never called.
   ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
-  int rank() const { return transport_.rank(); }
-  int world_size() const { return transport_.world_size(); }
+  // A communicator over some of this one's ranks, in the order given, which become its ranks 0, 1,
+  // ...; this rank must be one of them, and only they call this. Groups may overlap. They share the
+  // communication stream: calls on this communicator and all of its groups run in the order in
+  // which this rank makes them, so ranks that share several groups must use them in the same order.
+  std::unique_ptr<Communicator> subgroup(const std::vector<int>& ranks);
+
+  int rank() const { return rank_; }
+  int world_size() const { return static_cast<int>(ranks_.size()); }
   std::string description() const { return transport_.description(); }
   Backend& backend() { return backend_; }
+
+  // Which algorithm serves the calls made from here on; the same on every rank. Throws UsageError
+  // when it is unknown or cannot serve this number of ranks.
+  void use(Operation operation, std::string_view algorithm);
+  const Algorithm& algorithm(Operation operation) const { return *chosen_.at(operation); }
 
   // out = reduction over ranks of x; same element count. In place when out is x; otherwise x is
   // kept.
   [[nodiscard]] Work all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label);
-  // x holds world_size blocks of out's element count; out = reduction of block `rank`. In place
-  // when out is x's own block: the rest of x is then undefined afterwards. Otherwise x is kept.
+  // x holds a block for each rank, of out's element count or of `counts`; out = reduction of block
+  // `rank`. In place when out is x's own block: the rest of x is then undefined afterwards.
+  // Otherwise x is kept.
   [[nodiscard]] Work reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
                                     std::string label);
-  // out holds world_size blocks of x's element count: the ranks' x in order. In place when x is
-  // out's own block.
+  [[nodiscard]] Work reduce_scatter(const Tensor& out, const Tensor& x, const Counts& counts,
+                                    ReduceOp op, std::string label);
+  // out holds a block for each rank, of x's element count or of `counts`: the ranks' x in order. In
+  // place when x is out's own block.
   [[nodiscard]] Work all_gather(const Tensor& out, const Tensor& x, std::string label);
+  [[nodiscard]] Work all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
+                                std::string label);
   // x on every rank = x on root.
   [[nodiscard]] Work broadcast(const Tensor& x, int root, std::string label);
+  // On root, out = reduction over ranks of x, as all_reduce does; elsewhere out is not used and may
+  // be undefined.
+  [[nodiscard]] Work reduce(const Tensor& out, const Tensor& x, ReduceOp op, int root,
+                            std::string label);
+  // x holds a block for each rank and out one from each; block s of out on rank d = block d of x on
+  // rank s. All blocks are equally long, or block d of x has send_counts[d] elements and block s of
+  // out receive_counts[s], which must be what rank s sends. Throws UsageError when the counts are
+  // given and the algorithm needs equal ones.
+  [[nodiscard]] Work all_to_all(const Tensor& out, const Tensor& x, std::string label);
+  [[nodiscard]] Work all_to_all(const Tensor& out, const Counts& receive_counts, const Tensor& x,
+                                const Counts& send_counts, std::string label);
+  // On root, out = the ranks' x in order, as all_gather does; elsewhere out is not used.
+  [[nodiscard]] Work gather(const Tensor& out, const Tensor& x, int root, std::string label);
+  // out = block `rank` of x on root, where x holds a block of out's element count for each rank;
+  // elsewhere x is not used. In place on root when out is x's own block.
+  [[nodiscard]] Work scatter(const Tensor& out, const Tensor& x, int root, std::string label);
   // Returns when every rank has called it.
   void barrier(std::string label);
 
@@ -82,25 +128,36 @@ class Communicator {
   double all_reduce_value(double value, ReduceOp op, std::string label);
   std::int64_t all_reduce_value(std::int64_t value, ReduceOp op, std::string label);
 
-  // All finished calls, and the same by label. Call only when no Work is pending.
+  // All finished calls, and the same by label; those of groups are counted there. Call only when no
+  // Work is pending.
   Traffic traffic() const;
   const std::map<std::string, Traffic>& traffic_by_label() const { return traffic_; }
 
  private:
   struct Call;
+  struct Plan;
+  Communicator(const Communicator& parent, std::vector<int> ranks, int rank);
+  const Algorithm& checked(const Algorithm& algorithm) const;
+  const Algorithm& default_algorithm(Operation operation) const;
+  void check_root(std::string_view call, int root) const;
+  Counts even_counts(const Tensor& block) const;
   Work submit(Call call);
   void run(const Call& call);
-  Bytes run_on_buffer(const Call& call, const Tensor& buffer);
-  const Schedule& schedule(Operation operation, int root);
+  Bytes run_on_chunks(const Call& call, const Plan& plan, const std::vector<Tensor>& chunks);
+  const Plan& plan(const Call& call);
 
   Transport& transport_;
   Backend& backend_;
   const CommunicatorOptions options_;
+  const std::vector<int> ranks_;  // of the transport, by rank of this communicator
+  const int rank_;
   const int exceptions_;  // that were unwinding when this was made
+  std::map<Operation, const Algorithm*> chosen_;
   std::int64_t sequence_ = 0;
   std::map<std::string, Traffic> traffic_;
-  std::map<std::pair<Operation, int>, std::unique_ptr<Schedule>> schedules_;  // by operation, root
-  Stream stream_;  // last: its thread ends before what it uses
+  std::map<std::pair<const Algorithm*, int>, std::unique_ptr<Plan>> plans_;  // by algorithm, root
+  Work last_;                                                                // submitted
+  std::shared_ptr<Stream> stream_;  // last: its thread ends before what it uses
 };
 
 }  // namespace ringworld

@@ -1,60 +1,95 @@
-// An algorithm is data: what one rank does, step by step, in the verbs send, receive and
-// receive-and-reduce over chunks of a buffer.
+// An algorithm is data: what one rank does, step by step, in a handful of verbs over chunks.
 //
-// A chunk is a part of the buffer; chunk c of n holds the elements chunk_range(count, n, c). The
-// actions of one step are posted together and the next step begins when all of them are complete,
-// so a chunk that a step writes occurs in no other action of that step. Messages from one rank to
-// another match in the order in which they are posted, and both ends name the same chunk. The same
-// schedule is proved (proof.h) and executed (execute.h).
+// A rank's chunks are its part of the data (how many there are and what they mean is the
+// operation's: see Operation) and scratch, which an algorithm may add. In one step, local actions
+// run first, in order; then all messages of the step are posted together, and the next step begins
+// when they are complete. All that a step sends to one peer is one message, which one step of that
+// peer receives: as many chunks, in the same order, each as long as what arrives there. So a chunk
+// that a step writes by a message occurs in no other message of that step, and nothing may depend
+// on a send being buffered. The same schedule is proved (proof.h), executed (execute.h) and shown.
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "runtime/bytes.h"
-
 namespace ringworld {
 
-enum class Operation : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast };
-inline constexpr Operation all_operations[] = {Operation::all_reduce, Operation::reduce_scatter,
-                                               Operation::all_gather, Operation::broadcast};
+// What is promised, for P ranks. The data chunks of a rank are, unless something else stands here,
+// parts of one buffer whose number the algorithm chooses.
+enum class Operation : std::uint8_t {
+  all_reduce,      // every rank: the reduction of all ranks' buffers
+  reduce_scatter,  // P chunks; rank r: chunk r of the reduction
+  all_gather,      // P chunks, of which rank r gives chunk r; every rank: all
+  broadcast,       // every rank: the root's buffer
+  reduce,          // root: the reduction of all ranks' buffers
+  all_to_all,      // 2 P chunks: P that go to the ranks, P that come from them
+  gather,          // P chunks, of which rank r gives chunk r; root: all
+  scatter,         // P chunks on the root; rank r: chunk r
+  barrier,         // nobody ends before everybody has begun
+};
+inline constexpr Operation all_operations[] = {
+    Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
+    Operation::broadcast,  Operation::reduce,         Operation::all_to_all,
+    Operation::gather,     Operation::scatter,        Operation::barrier};
 std::string_view name_of(Operation operation);
+bool has_root(Operation operation);
+bool reduces(Operation operation);  // all_reduce, reduce_scatter, reduce
+// The number of data chunks that the operation demands; 0 where the algorithm chooses it.
+int demanded_chunks(Operation operation, int ranks);
 
-enum class Verb : std::uint8_t { send, receive, receive_reduce };
+enum class Verb : std::uint8_t { send, receive, receive_reduce, copy, reduce };
 std::string_view name_of(Verb verb);
 
+// A message, or a chunk of one.
 struct Action {
-  Verb verb;
+  Verb verb;  // send, receive or receive_reduce
   int peer;   // rank
   int chunk;  // index
   bool operator==(const Action&) const = default;
 };
 
+// copy: chunk = source; reduce: chunk = chunk (op) source.
+struct LocalAction {
+  Verb verb;
+  int chunk;
+  int source;
+  bool operator==(const LocalAction&) const = default;
+};
+
 struct Step {
-  std::vector<Action> actions;
+  std::vector<LocalAction> local = {};
+  std::vector<Action> actions = {};
 };
 
 // What one rank does.
 class Schedule {
  public:
-  explicit Schedule(int chunks) : chunks_(chunks) {}
+  explicit Schedule(int data_chunks) : data_chunks_(data_chunks) {}
 
-  int chunks() const { return chunks_; }
+  // Chunks 0 to data_chunks() - 1 are data, those from there to chunks() - 1 scratch.
+  int data_chunks() const { return data_chunks_; }
+  int chunks() const { return data_chunks_ + static_cast<int>(scratch_.size()); }
+  // Of each scratch chunk, the data chunk that it is as long as.
+  const std::vector<int>& scratch() const { return scratch_; }
   const std::vector<Step>& steps() const { return steps_; }
 
   // For emitting: begin_step, then the actions of the step. A step without actions is dropped.
-  void begin_step();
-  void send(int peer, int chunk) { add({Verb::send, peer, chunk}); }
-  void receive(int peer, int chunk) { add({Verb::receive, peer, chunk}); }
-  void receive_reduce(int peer, int chunk) { add({Verb::receive_reduce, peer, chunk}); }
+  int add_scratch(int as_long_as);  // returns the new chunk's index
+  void begin_step() { step_open_ = false; }
+  void send(int peer, int chunk) { message({Verb::send, peer, chunk}); }
+  void receive(int peer, int chunk) { message({Verb::receive, peer, chunk}); }
+  void receive_reduce(int peer, int chunk) { message({Verb::receive_reduce, peer, chunk}); }
+  void copy(int chunk, int source) { local({Verb::copy, chunk, source}); }
+  void reduce(int chunk, int source) { local({Verb::reduce, chunk, source}); }
 
  private:
-  void add(Action action);
+  Step& open_step();
+  void message(Action action) { open_step().actions.push_back(action); }
+  void local(LocalAction action) { open_step().local.push_back(action); }
 
-  int chunks_;
+  int data_chunks_;
+  std::vector<int> scratch_;
   std::vector<Step> steps_;
   bool step_open_ = false;
 };
@@ -67,24 +102,5 @@ struct Range {
 // Elements of chunk `chunk` of `chunks` over `count` elements: sizes differ by at most one, the
 // larger ones first, and any may be empty.
 Range chunk_range(std::int64_t count, int chunks, int chunk);
-
-// A registered algorithm. `emit` gives rank's schedule among `ranks`; `root` is for rooted
-// operations. reduce_scatter and all_gather have one chunk per rank: the block it ends or begins
-// with.
-struct Algorithm {
-  std::string_view name;
-  Operation operation;
-  Schedule (*emit)(int rank, int ranks, int root);
-  // Closed forms, which the proof holds against the schedules. Steps one after the other from the
-  // first to the last completion when each takes the same time, over all ranks; and elements sent
-  // by all ranks together for a buffer of `count` elements.
-  std::int64_t (*steps)(int ranks);
-  std::int64_t (*elements_sent)(int ranks, std::int64_t count);
-};
-
-// The table: every algorithm there is (algorithms.cpp). Tests, benchmark and command line read it.
-std::span<const Algorithm> algorithms();
-// Throws UsageError that lists the operation's algorithms.
-const Algorithm& find_algorithm(Operation operation, std::string_view name);
 
 }  // namespace ringworld

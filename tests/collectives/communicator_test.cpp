@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <vector>
@@ -28,9 +30,12 @@ TEST(AllReduce, SumsThreeElementsOverEightRanks) {
     Backend& backend = communicator.backend();
     const double r = communicator.rank() + 1;
     const Tensor x = backend.empty(DType::f32, Shape{3}, Category::communication);
-    backend.upload_values(x, std::vector<double>{r, 2 * r, 3 * r});
-    communicator.all_reduce(x, x, ReduceOp::sum, "example").wait();
-    EXPECT_EQ(backend.download_values(x), (std::vector<double>{36, 72, 108}));
+    for (const std::string& name : algorithm_names(Operation::all_reduce)) {
+      communicator.use(Operation::all_reduce, name);
+      backend.upload_values(x, std::vector<double>{r, 2 * r, 3 * r});
+      communicator.all_reduce(x, x, ReduceOp::sum, "example").wait();
+      EXPECT_EQ(backend.download_values(x), (std::vector<double>{36, 72, 108})) << name;
+    }
   });
 }
 
@@ -176,28 +181,238 @@ TEST(Work, ManyAreWaitedForInAnyOrder) {
 
 // --- Equal bits ----------------------------------------------------------------------------------
 
+// What the ranks get from random input, as fingerprints: one, when all of them and all repetitions
+// agree.
+std::set<std::int64_t> fingerprints(int ranks, DType dtype, std::int64_t count,
+                                    const CommunicatorOptions& options) {
+  std::set<std::int64_t> found;
+  std::mutex mutex;
+  run_communicators(ranks, options, [&](Communicator& communicator) {
+    Backend& backend = communicator.backend();
+    const auto rank = static_cast<std::uint32_t>(communicator.rank());
+    const Tensor x = backend.empty(dtype, Shape{count}, Category::communication);
+    const Tensor out = backend.empty(dtype, Shape{count}, Category::communication);
+    backend.normal(x, {.seed = 3, .purpose = Purpose::synthetic_data, .stream = rank}, 0, 0, 1);
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      communicator.all_reduce(out, x, ReduceOp::sum, "bits").wait();
+      const std::lock_guard lock(mutex);
+      found.insert(backend.fingerprint(out));
+    }
+  });
+  return found;
+}
+
 TEST(AllReduce, GivesTheSameBitsOnEveryRankAndInEveryRepetition) {
-  constexpr std::int64_t count = 1009;
-  for (int ranks = 2; ranks <= 8; ++ranks) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      std::vector<std::set<std::int64_t>> fingerprints(ranks);
-      run_communicators(ranks, {.segment = Bytes(100)}, [&](Communicator& communicator) {
-        Backend& backend = communicator.backend();
-        const auto rank = static_cast<std::uint32_t>(communicator.rank());
-        const Tensor x = backend.empty(dtype, Shape{count}, Category::communication);
-        const Tensor out = backend.empty(dtype, Shape{count}, Category::communication);
-        backend.normal(x, {.seed = 3, .purpose = Purpose::synthetic_data, .stream = rank}, 0, 0, 1);
-        for (int repetition = 0; repetition < 20; ++repetition) {
-          communicator.all_reduce(out, x, ReduceOp::sum, "bits").wait();
-          fingerprints[rank].insert(backend.fingerprint(out));
+  for (const std::string& name : algorithm_names(Operation::all_reduce)) {
+    for (int ranks = 2; ranks <= 8; ++ranks) {
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        for (const std::int64_t count : {1, 7, 1009}) {
+          EXPECT_EQ(
+              fingerprints(ranks, dtype, count, {.segment = Bytes(400), .algorithm = name}).size(),
+              1u)
+              << name << ", " << ranks << " ranks, " << count << " of " << name_of(dtype);
         }
-      });
-      for (const auto& of_rank : fingerprints) {
-        EXPECT_EQ(of_rank.size(), 1u) << ranks << " ranks, " << name_of(dtype);
-        EXPECT_EQ(of_rank, fingerprints[0]) << ranks << " ranks, " << name_of(dtype);
       }
     }
   }
+}
+
+// Two NaNs with different payloads: which one is passed on depends on the order of the operands.
+TEST(AllReduce, GivesTheSameBitsEvenForNaNs) {
+  for (const std::string& name : algorithm_names(Operation::all_reduce)) {
+    std::set<std::int64_t> found;
+    std::mutex mutex;
+    run_communicators(5, {.algorithm = name}, [&](Communicator& communicator) {
+      Backend& backend = communicator.backend();
+      const std::vector<std::uint32_t> nans(40, 0x7fc00000u + communicator.rank());
+      const Tensor x = backend.empty(DType::f32, Shape{40}, Category::communication);
+      backend.upload(x, std::as_bytes(std::span(nans)));
+      communicator.all_reduce(x, x, ReduceOp::sum, "not numbers").wait();
+      const std::lock_guard lock(mutex);
+      found.insert(backend.fingerprint(x));
+    });
+    EXPECT_EQ(found.size(), 1u) << name;
+  }
+}
+
+// A loop over the ranks, bit for bit, whatever the count and the cut.
+TEST(Reproducible, AddsInTheOrderOfTheRanks) {
+  constexpr std::int64_t count = 101;
+  for (const int ranks : {2, 3, 7, 8}) {
+    run_communicators(
+        ranks, {.segment = Bytes(100), .reproducible = true}, [&](Communicator& communicator) {
+          Backend& backend = communicator.backend();
+          const auto input = [&](int rank) {
+            const Tensor x = backend.empty(DType::f32, Shape{count}, Category::communication);
+            backend.normal(x,
+                           {.seed = 5,
+                            .purpose = Purpose::synthetic_data,
+                            .stream = static_cast<std::uint32_t>(rank)},
+                           0, 0, 1);
+            return x;
+          };
+          const Tensor expected = input(0);
+          for (int rank = 1; rank < ranks; ++rank) {
+            backend.combine(expected, input(rank), ReduceOp::sum);
+          }
+          const Tensor x = input(communicator.rank());
+          const Tensor out = backend.empty(DType::f32, Shape{count}, Category::communication);
+          communicator.all_reduce(out, x, ReduceOp::sum, "whole").wait();
+          EXPECT_EQ(backend.fingerprint(out), backend.fingerprint(expected));
+
+          // In pieces, as buckets are.
+          for (std::int64_t first = 0; first < count; first += 13) {
+            const std::int64_t piece = std::min<std::int64_t>(13, count - first);
+            communicator
+                .all_reduce(out.slice(first, piece), x.slice(first, piece), ReduceOp::sum, "piece")
+                .wait();
+          }
+          EXPECT_EQ(backend.fingerprint(out), backend.fingerprint(expected));
+
+          const int root = ranks - 1;
+          communicator.reduce(out, x, ReduceOp::sum, root, "root").wait();
+          EXPECT_EQ(backend.fingerprint(out), backend.fingerprint(expected));
+
+          Communicator::Counts counts(static_cast<std::size_t>(ranks), 1);
+          counts[0] = count - ranks + 1;
+          const Tensor part = backend.empty(DType::f32, Shape{counts[communicator.rank()]},
+                                            Category::communication);
+          communicator.reduce_scatter(part, x, counts, ReduceOp::sum, "parts").wait();
+          const std::int64_t first =
+              communicator.rank() == 0 ? 0 : counts[0] + communicator.rank() - 1;
+          EXPECT_EQ(backend.fingerprint(part),
+                    backend.fingerprint(expected.slice(first, part.elements())));
+        });
+  }
+}
+
+TEST(Reproducible, RefusesAlgorithmsThatAddInAnotherOrder) {
+  run_communicators(2, {.reproducible = true}, [](Communicator& communicator) {
+    expect_error<UsageError>([&] { communicator.use(Operation::all_reduce, "ring"); },
+                             {"ring all_reduce", "order of the ranks"});
+  });
+}
+
+// --- Which algorithm -----------------------------------------------------------------------------
+
+TEST(Choice, IsMadeByNameForEachOperation) {
+  const CommunicatorOptions options{.algorithm = "direct",
+                                    .algorithms = {{Operation::all_gather, "bruck"}}};
+  run_communicators(3, options, [](Communicator& communicator) {
+    EXPECT_EQ(communicator.algorithm(Operation::all_reduce).name, "direct");
+    EXPECT_EQ(communicator.algorithm(Operation::all_gather).name, "bruck");
+    EXPECT_EQ(communicator.algorithm(Operation::barrier).name, "dissemination");
+    communicator.use(Operation::all_reduce, "tree");
+    EXPECT_EQ(communicator.algorithm(Operation::all_reduce).name, "tree");
+    expect_error<UsageError>([&] { communicator.use(Operation::scatter, "ring"); },
+                             {"no algorithm \"ring\" for scatter", "tree"});
+  });
+}
+
+TEST(Choice, OfAnAlgorithmThatRefusesTheRanksIsRefused) {
+  Algorithm even = find_algorithm(Operation::all_reduce, "ring");
+  even.name = "ring over an even number";
+  even.refuses = [](int ranks) -> std::string {
+    return ranks % 2 == 0 ? "" : "the number of ranks must be even";
+  };
+  register_algorithm(even);
+  run_communicators(
+      2, [&](Communicator& communicator) { communicator.use(Operation::all_reduce, even.name); });
+  run_communicators(3, [&](Communicator& communicator) {
+    expect_error<UsageError>([&] { communicator.use(Operation::all_reduce, even.name); },
+                             {"ring over an even number", "3 ranks", "must be even"});
+  });
+}
+
+TEST(AllToAll, CountsOfTheirOwnAreRefusedByAnAlgorithmThatNeedsEqualOnes) {
+  run_communicators(2, [](Communicator& communicator) {
+    communicator.use(Operation::all_to_all, "bruck");
+    const Tensor x = filled(communicator, DType::f32, 4, 1);
+    const Tensor out = filled(communicator, DType::f32, 4, 1);
+    expect_error<UsageError>(
+        [&] {
+          std::ignore = communicator.all_to_all(out, {2, 2}, x, {2, 2}, "counted");
+        },
+        {"bruck all_to_all needs equal counts"});
+  });
+}
+
+TEST(AllToAll, WithNothingToSendSucceeds) {
+  run_communicators(3, [](Communicator& communicator) {
+    const Tensor nothing = filled(communicator, DType::f32, 0, 0);
+    const Tensor out = filled(communicator, DType::f32, 0, 0);
+    communicator.all_to_all(out, {0, 0, 0}, nothing, {0, 0, 0}, "nothing").wait();
+    EXPECT_EQ(communicator.traffic().bytes_sent, Bytes(0));
+  });
+}
+
+// --- Groups --------------------------------------------------------------------------------------
+
+TEST(Subgroup, GroupsMayOverlap) {
+  run_communicators(6, [](Communicator& communicator) {
+    const int rank = communicator.rank();
+    // A grid of 2 rows and 3 columns: every rank is in a row and in a column.
+    const int row = rank / 3;
+    const int column = rank % 3;
+    const auto of_row = communicator.subgroup({3 * row, 3 * row + 1, 3 * row + 2});
+    const auto of_column = communicator.subgroup({column, column + 3});
+    EXPECT_EQ(of_row->rank(), column);
+    EXPECT_EQ(of_column->rank(), row);
+    EXPECT_EQ(of_row->world_size(), 3);
+
+    const Tensor a = filled(communicator, DType::f32, 100, rank);
+    const Tensor b = filled(communicator, DType::f32, 7, rank);
+    const Tensor c = filled(communicator, DType::f32, 7, rank);
+    Work first = of_row->all_reduce(a, a, ReduceOp::sum, "row");
+    Work second = of_column->all_reduce(b, b, ReduceOp::sum, "column");
+    Work third = communicator.all_reduce(c, c, ReduceOp::sum, "all");
+    third.wait();
+    second.wait();
+    first.wait();
+    EXPECT_EQ(communicator.backend().download_values(a), std::vector<double>(100, 9 * row + 3));
+    EXPECT_EQ(communicator.backend().download_values(b), std::vector<double>(7, 2 * column + 3));
+    EXPECT_EQ(communicator.backend().download_values(c), std::vector<double>(7, 15));
+    EXPECT_EQ(of_row->traffic().calls, 1);
+    EXPECT_EQ(communicator.traffic().calls, 1);
+  });
+}
+
+TEST(Subgroup, RanksAreCountedInTheOrderGiven) {
+  run_communicators(4, [](Communicator& communicator) {
+    if (communicator.rank() == 2) {
+      return;
+    }
+    const auto group = communicator.subgroup({3, 0, 1});
+    const Tensor x = filled(communicator, DType::i32, 5, communicator.rank());
+    group->broadcast(x, 0, "from rank 3").wait();
+    EXPECT_EQ(communicator.backend().download_values(x), std::vector<double>(5, 3));
+
+    const auto pair = communicator.rank() == 1 ? nullptr : group->subgroup({1, 0});
+    if (pair != nullptr) {
+      pair->broadcast(x, 1, "from rank 3 again").wait();
+      EXPECT_EQ(pair->rank(), communicator.rank() == 0 ? 0 : 1);
+    }
+  });
+}
+
+TEST(Subgroup, FinishesItsCallsBeforeItGoes) {
+  run_communicators(3, [](Communicator& communicator) {
+    const Tensor x = filled(communicator, DType::f32, 1000, 1);
+    {
+      const auto group = communicator.subgroup({0, 1, 2});
+      std::ignore = group->all_reduce(x, x, ReduceOp::sum, "left alone");
+    }
+    EXPECT_EQ(communicator.backend().download_values(x), std::vector<double>(1000, 3));
+  });
+}
+
+TEST(Subgroup, OfRanksThatDoNotFitIsRefused) {
+  run_communicators(3, [](Communicator& communicator) {
+    const int other = (communicator.rank() + 1) % 3;
+    expect_error<std::invalid_argument>([&] { communicator.subgroup({other}); }, {"none of"});
+    expect_error<std::invalid_argument>([&] { communicator.subgroup({0, 1, 2, 3}); }, {"0, 1, 2"});
+    expect_error<std::invalid_argument>([&] { communicator.subgroup({0, 0, 1, 2}); }, {"0, 0"});
+  });
 }
 
 // --- Disagreement and failure --------------------------------------------------------------------
@@ -348,12 +563,42 @@ TEST(Arguments, ThatDoNotFitAreRefusedByTheCall) {
     expect_refused([&] { return communicator.all_reduce(x, half, ReduceOp::sum, ""); },
                    "f32 and f16 differ");
     expect_refused([&] { return communicator.all_reduce(x, x.slice(0, 6), ReduceOp::sum, ""); },
-                   "12 elements are not 1 times 6");
+                   "12 and 6 elements do not fit blocks of 6");
     expect_refused([&] { return communicator.all_gather(x, half.slice(0, 5), ""); }, "differ");
     expect_refused(
         [&] { return communicator.all_reduce(x.slice(0, 6), x.slice(1, 6), ReduceOp::sum, ""); },
         "overlap");
     expect_refused([&] { return communicator.broadcast(x, 2, ""); }, "root 2");
+    expect_refused([&] { return communicator.reduce(x, x, ReduceOp::sum, -1, ""); }, "root -1");
+    expect_refused(
+        [&] {
+          return communicator.all_gather(x, x.slice(0, 4), {4, 4, 4}, "");
+        },
+        "counts 4, 4, 4 in a world of 2 ranks");
+    expect_refused(
+        [&] {
+          return communicator.all_gather(x, x.slice(0, 4), {-4, 16}, "");
+        },
+        "counts -4, 16");
+    expect_refused(
+        [&] {
+          return communicator.reduce_scatter(x.slice(0, 5), x, {6, 6}, ReduceOp::sum, "");
+        },
+        "do not fit blocks of 6, 6");
+    expect_refused([&] { return communicator.all_to_all(x, x, ""); }, "in place");
+    expect_refused(
+        [&] {
+          return communicator.all_to_all(half, {6, 6}, x, {6, 6}, "");
+        },
+        "f16 and f32 differ");
+    const Tensor other = filled(communicator, DType::f32, 12, 1);
+    expect_refused(
+        [&] {
+          return communicator.all_to_all(other, {6, 6}, x, {6, 5}, "");
+        },
+        "blocks of 6, 5");
+    expect_refused([&] { return communicator.all_to_all(other.slice(0, 5), x.slice(0, 5), ""); },
+                   "5 elements");
   });
   EXPECT_THROW(run_communicators(1, {.algorithm = "telepathy"}, [](Communicator&) {}), UsageError);
 }

@@ -1,6 +1,9 @@
-// Schedules executed over threads: the whole matrix of operations, dtypes, reductions and counts,
-// in place and out of place, for worlds of 1 to 9 ranks.
+// Schedules executed over threads: the whole matrix of operations, algorithms, dtypes, reductions,
+// counts and roots, in place and out of place.
 #include <array>
+#include <atomic>
+#include <mutex>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -11,28 +14,111 @@
 namespace ringworld {
 namespace {
 
-class Execution : public testing::TestWithParam<int> {};  // ranks
-INSTANTIATE_TEST_SUITE_P(Worlds, Execution, testing::Range(1, 10));
+constexpr ReduceOp sum_and_average[] = {ReduceOp::sum, ReduceOp::avg};
 
-TEST_P(Execution, EveryOperationDTypeReductionAndCount) {
+class Execution : public testing::TestWithParam<int> {};  // ranks
+INSTANTIATE_TEST_SUITE_P(Worlds, Execution, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16));
+
+TEST_P(Execution, EveryAlgorithmDTypeAndReduction) {
   run_communicators(GetParam(), [](Communicator& communicator) {
     Matrix matrix(communicator);
     for (const DType dtype : all_dtypes) {
-      for (const std::int64_t count : matrix_counts(communicator.world_size())) {
-        matrix.check(dtype, count);
-      }
+      matrix.check(dtype, 10);
     }
   });
 }
 
-// Segments of three f32: more of them than are posted at a time, and a shorter last one.
+TEST_P(Execution, EveryAlgorithmAndCount) {
+  run_communicators(GetParam(), [](Communicator& communicator) {
+    Matrix matrix(communicator);
+    for (const std::int64_t count : matrix_counts(communicator.world_size())) {
+      matrix.check(DType::f32, count, sum_and_average);
+      matrix.check_uneven_blocks(DType::bf16, ReduceOp::sum, count);
+      matrix.check_all_to_all_with_counts(DType::f32, count);
+    }
+  });
+}
+
+// Segments of three f32: more of them than are posted at a time, a shorter last one, and borders
+// that are not those of chunks.
 TEST_P(Execution, ChunksInManySegments) {
   run_communicators(GetParam(), {.segment = Bytes(12)}, [](Communicator& communicator) {
     Matrix matrix(communicator);
     for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
-      matrix.check(dtype, 200);
+      matrix.check(dtype, 50, sum_and_average);
+    }
+    matrix.check_uneven_blocks(DType::f32, ReduceOp::max, 7);
+    matrix.check_all_to_all_with_counts(DType::f32, 7);
+  });
+}
+
+class Roots : public testing::TestWithParam<int> {};  // ranks
+INSTANTIATE_TEST_SUITE_P(Worlds, Roots, testing::Range(1, 10));
+
+TEST_P(Roots, EveryRootAndCountsAroundTheRanks) {
+  run_communicators(GetParam(), [](Communicator& communicator) {
+    Matrix matrix(communicator);
+    const int ranks = communicator.world_size();
+    for (int root = 0; root < ranks; ++root) {
+      for (const std::int64_t count : std::set<std::int64_t>{0, 1, 2, ranks - 1, ranks, ranks + 1,
+                                                             root == ranks - 1 ? 1'000'003 : 1}) {
+        matrix.with_every(Operation::broadcast,
+                          [&] { matrix.check_broadcast(DType::i8, root, count); });
+        matrix.with_every(Operation::reduce,
+                          [&] { matrix.check_reduce(DType::i8, ReduceOp::max, root, count); });
+      }
+      matrix.with_every(Operation::gather, [&] { matrix.check_gather(DType::i8, root, 3); });
+      matrix.with_every(Operation::scatter, [&] { matrix.check_scatter(DType::i8, root, 3); });
     }
   });
+}
+
+// The steps and bytes that the proof counts are those that are run.
+TEST_P(Execution, SendsWhatTheClosedFormsSay) {
+  const int ranks = GetParam();
+  for (const Algorithm& algorithm : algorithms()) {
+    const std::int64_t count = algorithm.operation == Operation::barrier ? 1 : 16 * ranks;
+    const std::int64_t block = count / ranks;
+    std::atomic<std::int64_t> sent = 0;
+    run_communicators(ranks, [&](Communicator& communicator) {
+      communicator.use(algorithm.operation, algorithm.name);
+      const Tensor whole = filled(communicator, DType::f32, count, 1);
+      const Tensor other = filled(communicator, DType::f32, count, 1);
+      const Tensor part = filled(communicator, DType::f32, block, 1);
+      switch (algorithm.operation) {
+        case Operation::all_reduce:
+          communicator.all_reduce(whole, whole, ReduceOp::sum, "counted").wait();
+          break;
+        case Operation::reduce_scatter:
+          communicator.reduce_scatter(part, whole, ReduceOp::sum, "counted").wait();
+          break;
+        case Operation::all_gather:
+          communicator.all_gather(whole, part, "counted").wait();
+          break;
+        case Operation::broadcast:
+          communicator.broadcast(whole, 0, "counted").wait();
+          break;
+        case Operation::reduce:
+          communicator.reduce(other, whole, ReduceOp::sum, 0, "counted").wait();
+          break;
+        case Operation::all_to_all:
+          communicator.all_to_all(other, whole, "counted").wait();
+          break;
+        case Operation::gather:
+          communicator.gather(whole, part, 0, "counted").wait();
+          break;
+        case Operation::scatter:
+          communicator.scatter(part, whole, 0, "counted").wait();
+          break;
+        case Operation::barrier:
+          communicator.barrier("counted");
+          break;
+      }
+      sent += communicator.traffic().bytes_sent.value;
+    });
+    EXPECT_EQ(sent, 4 * algorithm.elements_sent.value(ranks, count))
+        << algorithm.name << " " << name_of(algorithm.operation);
+  }
 }
 
 // Two chunks to one peer in one step, which the peer receives in two steps, behind a third rank:
@@ -62,7 +148,9 @@ TEST(Execute, ActionsOfAStepDoNotWaitForOneAnother) {
     transport.set_timeout(std::chrono::seconds(10));
     const Tensor x = backend->empty(DType::f32, Shape{100}, Category::communication);
     backend->fill(x, transport.rank());
-    execute(emit(transport.rank()), x, ReduceOp::sum, transport, 5, Bytes(4));
+    const std::vector<int> ranks = {0, 1, 2};
+    execute(emit(transport.rank()), even_chunks(x, 2), ReduceOp::sum, *backend,
+            {.transport = transport, .ranks = ranks, .tag = 5, .segment = Bytes(4)});
     results[static_cast<std::size_t>(transport.rank())] = backend->download_values(x);
   });
   EXPECT_EQ(results[1], std::vector<double>(100, 0));

@@ -15,18 +15,28 @@ class Mpi : public testing::Test {
       mpi_test_transport(), *backend_, {.timeout = std::chrono::seconds(30)}};
 };
 
-TEST_F(Mpi, EveryOperationDTypeReductionAndCount) {
+TEST_F(Mpi, EveryAlgorithmDTypeAndReduction) {
   Matrix matrix(communicator_);
   for (const DType dtype : all_dtypes) {
-    for (const std::int64_t count : matrix_counts(communicator_.world_size())) {
-      matrix.check(dtype, count);
-    }
+    matrix.check(dtype, 10);
+  }
+}
+
+TEST_F(Mpi, EveryAlgorithmAndCount) {
+  constexpr ReduceOp average[] = {ReduceOp::avg};
+  Matrix matrix(communicator_);
+  for (const std::int64_t count : matrix_counts(communicator_.world_size())) {
+    matrix.check(DType::f32, count, average);
+    matrix.check_uneven_blocks(DType::bf16, ReduceOp::sum, count);
+    matrix.check_all_to_all_with_counts(DType::f32, count);
   }
 }
 
 TEST_F(Mpi, ALargeBufferTravelsInSegments) {
   constexpr std::int64_t count = (2 << 20) + 1;  // 8 MiB and 4 bytes
-  Matrix(communicator_).check_all_reduce(DType::f32, ReduceOp::sum, count);
+  Matrix matrix(communicator_);
+  matrix.with_every(Operation::all_reduce,
+                    [&] { matrix.check_all_reduce(DType::f32, ReduceOp::sum, count); });
 }
 
 TEST_F(Mpi, CallsRunWhileTheRankComputes) {

@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "collectives/proof.h"
 #include "runtime/error.h"
+#include "tests/support/expect_error.h"
 
 namespace ringworld {
 namespace {
@@ -41,10 +45,23 @@ TEST(Schedule, DropsAStepWithoutActions) {
   EXPECT_EQ(schedule.steps()[0].actions[1], (Action{Verb::receive, 1, 1}));
 }
 
-TEST(Table, EveryOperationHasARing) {
+TEST(Table, EveryOperationHasAlgorithmsUnderNamesOfTheirOwn) {
   for (const Operation operation : all_operations) {
-    EXPECT_EQ(find_algorithm(operation, "ring").operation, operation);
+    EXPECT_EQ(parse_operation(name_of(operation)), operation);
+    const std::vector<std::string> names = algorithm_names(operation);
+    EXPECT_FALSE(names.empty()) << name_of(operation);
+    EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
   }
+}
+
+TEST(Table, KeepsToWhatIsRegistered) {
+  EXPECT_THROW(register_algorithm(find_algorithm(Operation::all_reduce, "ring")),
+               std::invalid_argument);
+}
+
+TEST(Table, AnUnknownOperationIsRefusedWithTheNearest) {
+  expect_error<UsageError>([] { parse_operation("all_redcue"); },
+                           {"all_redcue", "did you mean all_reduce?", "barrier"});
 }
 
 TEST(Table, AnUnknownAlgorithmIsRefusedWithTheKnownOnes) {
@@ -53,7 +70,8 @@ TEST(Table, AnUnknownAlgorithmIsRefusedWithTheKnownOnes) {
     FAIL() << "found an algorithm that does not exist";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "there is no algorithm \"rign\" for all_gather; choose one of: ring");
+                 "there is no algorithm \"rign\" for all_gather; did you mean ring? Choose one of: "
+                 "ring, recursive_doubling, bruck, direct");
   }
 }
 
@@ -66,24 +84,36 @@ TEST(Proof, EveryAlgorithmIsRightForOneTo64RanksAndEveryRoot) {
   }
 }
 
-// Patarasuk and Yuan's figures for the ring all-reduce over 8 ranks: 14 steps, and each rank sends
-// 2 (P - 1) / P of the buffer.
+// The papers' figures for 8 ranks: for the ring all-reduce, for example, 14 steps in which each
+// rank sends 2 (P - 1) / P of the buffer (Patarasuk and Yuan).
 TEST(Proof, ClosedFormsAreTheLiteratures) {
-  const Algorithm& ring = find_algorithm(Operation::all_reduce, "ring");
-  EXPECT_EQ(ring.steps(8), 14);
-  EXPECT_EQ(ring.elements_sent(8, 1000), 14'000);
+  const auto figures = [](Operation operation, const char* name) {
+    const Algorithm& algorithm = find_algorithm(operation, name);
+    return std::pair(algorithm.steps.value(8, 1000), algorithm.elements_sent.value(8, 1000));
+  };
+  using Figures = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(figures(Operation::all_reduce, "ring"), Figures(14, 14'000));
+  EXPECT_EQ(figures(Operation::all_reduce, "recursive_doubling"), Figures(3, 24'000));
+  EXPECT_EQ(figures(Operation::all_reduce, "halving_doubling"), Figures(6, 14'000));
+  EXPECT_EQ(figures(Operation::all_reduce, "tree"), Figures(6, 14'000));
+  EXPECT_EQ(figures(Operation::reduce_scatter, "recursive_halving"), Figures(3, 7'000));
+  EXPECT_EQ(figures(Operation::all_gather, "bruck"), Figures(3, 7'000));
+  EXPECT_EQ(figures(Operation::broadcast, "tree"), Figures(3, 7'000));
+  EXPECT_EQ(figures(Operation::broadcast, "scatter_all_gather"), Figures(10, 8'500));
+  EXPECT_EQ(figures(Operation::all_to_all, "bruck"), Figures(3, 12'000));  // P / 2 log2 P blocks
 }
 
 // --- Planted faults ------------------------------------------------------------------------------
 
 using Emit = std::function<Schedule(int rank)>;
 
-std::string refutation_of(Operation operation, int ranks, const Emit& emit) {
+std::string refutation_of(Operation operation, int ranks, const Emit& emit,
+                          const ProofOptions& options = {}) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < ranks; ++rank) {
     schedules.push_back(emit(rank));
   }
-  return refute(operation, schedules).value_or("proved");
+  return refute(operation, schedules, options).value_or("proved");
 }
 
 // The ring's schedules, with one step of one rank changed by `edit`.
@@ -99,16 +129,12 @@ Emit ring_with(Operation operation, int ranks, int edited_rank, int edited_step,
       }
       result.begin_step();
       for (const Action& action : actions) {
-        switch (action.verb) {
-          case Verb::send:
-            result.send(action.peer, action.chunk);
-            break;
-          case Verb::receive:
-            result.receive(action.peer, action.chunk);
-            break;
-          case Verb::receive_reduce:
-            result.receive_reduce(action.peer, action.chunk);
-            break;
+        if (action.verb == Verb::send) {
+          result.send(action.peer, action.chunk);
+        } else if (action.verb == Verb::receive) {
+          result.receive(action.peer, action.chunk);
+        } else {
+          result.receive_reduce(action.peer, action.chunk);
         }
       }
     }
@@ -244,19 +270,171 @@ TEST(PlantedFault, RanksCutTheBufferDifferently) {
             "rank 1 cuts the buffer into 3 chunks, rank 0 into 2");
 }
 
+TEST(PlantedFault, AChunkThatIsSentToTheWrongPlace) {
+  // Both ranks give what is for themselves away and keep what is for the other.
+  EXPECT_EQ(refutation_of(Operation::all_to_all, 2,
+                          [](int rank) {
+                            Schedule schedule(4);
+                            schedule.begin_step();
+                            schedule.copy(2 + rank, 1 - rank);
+                            schedule.send(1 - rank, rank);
+                            schedule.receive(1 - rank, 3 - rank);
+                            return schedule;
+                          },
+                          {.equal_chunks = true}),
+            "rank 0, after its last step 0, chunk 2: holds part 1 of the data, all_to_all promises "
+            "part 0");
+}
+
+TEST(PlantedFault, ChunksOfTwoLengths) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 1,
+                          [](int) {
+                            Schedule schedule(2);
+                            schedule.begin_step();
+                            schedule.copy(0, 1);
+                            return schedule;
+                          }),
+            "rank 0, step 0, copy of chunk 0 from chunk 1: they are not of one length");
+}
+
+TEST(PlantedFault, AddsOnePartToAnother) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 1,
+                          [](int) {
+                            Schedule schedule(2);
+                            schedule.begin_step();
+                            schedule.reduce(0, 1);
+                            return schedule;
+                          },
+                          {.equal_chunks = true}),
+            "rank 0, step 0, reduce of chunk 0 with chunk 1: adds part 1 of the data to part 0");
+}
+
+TEST(PlantedFault, ReadsScratchThatHoldsNothing) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 1,
+                          [](int) {
+                            Schedule schedule(1);
+                            const int scratch = schedule.add_scratch(0);
+                            schedule.begin_step();
+                            schedule.reduce(0, scratch);
+                            return schedule;
+                          }),
+            "rank 0, step 0, reduce of chunk 0 with chunk 1: chunk 1 holds nothing yet");
+}
+
+TEST(PlantedFault, ScratchAsLongAsNothing) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 1,
+                          [](int) {
+                            Schedule schedule(1);
+                            schedule.add_scratch(1);
+                            return schedule;
+                          }),
+            "rank 0: scratch as long as chunk 1; there are chunks 0 to 0");
+}
+
+TEST(PlantedFault, AMessageOfTwoChunksIsReceivedAsTwo) {
+  EXPECT_EQ(
+      refutation_of(Operation::broadcast, 2,
+                    [](int rank) {
+                      Schedule schedule(2);
+                      schedule.begin_step();
+                      if (rank == 0) {
+                        schedule.send(1, 0);
+                        schedule.send(1, 1);
+                      } else {
+                        schedule.receive(0, 0);
+                        schedule.begin_step();
+                        schedule.receive(0, 1);
+                      }
+                      return schedule;
+                    }),
+      "rank 1, step 0, receive of chunk 0 from rank 0: this step receives 1 chunks, step 0 of "
+      "rank 0 sends 2");
+}
+
+// Every rank adds what it gets behind its own: right in exact arithmetic, but not the same bits.
+TEST(PlantedFault, RanksAddInOrdersOfTheirOwn) {
+  EXPECT_EQ(refutation_of(Operation::all_reduce, 2,
+                          [](int rank) {
+                            Schedule schedule(1);
+                            const int other = schedule.add_scratch(0);
+                            schedule.begin_step();
+                            schedule.send(1 - rank, 0);
+                            schedule.receive(1 - rank, other);
+                            schedule.begin_step();
+                            schedule.reduce(0, other);
+                            return schedule;
+                          }),
+            "rank 1, after its last step 1, chunk 0: adds (1 + 0), rank 0 adds (0 + 1): their bits "
+            "may differ");
+}
+
+TEST(PlantedFault, ClaimsTheOrderOfTheRanks) {
+  Algorithm wrong = find_algorithm(Operation::all_reduce, "ring");
+  wrong.rank_order = true;
+  EXPECT_EQ(refute(wrong, 3).value_or("proved"),
+            "ring all_reduce over 3 ranks, root 0: rank 0, after its last step 3, chunk 0: adds "
+            "(0 + (2 + 1)), not in the order of the ranks");
+}
+
+TEST(PlantedFault, ABarrierThatDoesNotHearFromAll) {
+  EXPECT_EQ(refutation_of(Operation::barrier, 3,
+                          [](int rank) {
+                            Schedule schedule(1);
+                            const int heard = schedule.add_scratch(0);
+                            schedule.begin_step();
+                            schedule.send((rank + 1) % 3, 0);
+                            schedule.receive((rank + 2) % 3, heard);
+                            schedule.begin_step();
+                            schedule.reduce(0, heard);
+                            return schedule;
+                          }),
+            "rank 0, after its last step 1, chunk 0: holds the contributions of {0, 2}, barrier "
+            "promises the contributions of {0, 1, 2}");
+}
+
+TEST(PlantedFault, AnyRootIsProved) {
+  Algorithm wrong = find_algorithm(Operation::broadcast, "tree");
+  const auto right = wrong.emit;
+  wrong.emit = [right](int rank, int ranks, int root) {
+    return right(rank, ranks, root == 2 ? 1 : root);
+  };
+  EXPECT_EQ(refute(wrong, 3).value_or("proved"),
+            "tree broadcast over 3 ranks, root 2: rank 1, step 0, send of chunk 0 to rank 0: the "
+            "chunk holds nothing yet");
+}
+
 TEST(PlantedFault, WrongClosedForms) {
   Algorithm wrong = find_algorithm(Operation::reduce_scatter, "ring");
-  wrong.steps = [](int ranks) -> std::int64_t { return ranks; };
+  wrong.steps.value = [](std::int64_t ranks, std::int64_t) { return ranks; };
   EXPECT_EQ(refute(wrong, 5).value_or("proved"),
             "ring reduce_scatter over 5 ranks, root 0: 4 steps, the closed form says 5");
 
   wrong = find_algorithm(Operation::reduce_scatter, "ring");
-  wrong.elements_sent = [](int ranks, std::int64_t count) {
+  wrong.elements_sent.value = [](std::int64_t ranks, std::int64_t count) {
     return ranks * ((ranks - 1) * count / ranks);  // as if every chunk were as long as the shortest
   };
   EXPECT_EQ(refute(wrong, 5).value_or("proved"),
             "ring reduce_scatter over 5 ranks, root 0: 4 elements sent for a buffer of 1, the "
             "closed form says 0");
+}
+
+// --- The trace -----------------------------------------------------------------------------------
+
+TEST(Trace, ShowsWhatEverybodyHoldsAfterEveryStep) {
+  const Algorithm& ring = find_algorithm(Operation::reduce_scatter, "ring");
+  const std::vector<Contents> history = trace(ring.operation, emit_all(ring, 4, 0));
+  ASSERT_EQ(history.size(), 4u);  // before, and after each of three steps
+  EXPECT_EQ(history[0][2][0].contributors, Contributors(0b0100));
+  EXPECT_EQ(history[1][2][0].contributors, Contributors(0b0110));
+  EXPECT_EQ(history[2][3][0].contributors, Contributors(0b1110));
+  EXPECT_EQ(history[3][0][0].contributors, Contributors(0b1111));
+  EXPECT_EQ(history[3][2][0].contributors, Contributors(0b0110));  // as it was passed on
+}
+
+TEST(Trace, OfWrongSchedulesIsRefused) {
+  const std::vector<Schedule> nothing(2, Schedule(1));
+  expect_error<std::invalid_argument>([&] { trace(Operation::all_reduce, nothing); },
+                                      {"rank 0", "promises the contributions of {0, 1}"});
 }
 
 }  // namespace

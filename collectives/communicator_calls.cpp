@@ -1,0 +1,279 @@
+// The communicator's calls: what is asked, checked before anything is queued.
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "collectives/communicator_call.h"
+#include "runtime/error.h"
+
+namespace ringworld {
+namespace {
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage() && a.first_element() < b.first_element() + b.elements() &&
+         b.first_element() < a.first_element() + a.elements();
+}
+
+void check_dtypes(std::string_view call, const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype()) {
+    throw std::invalid_argument(
+        fmt::format("{}: {} and {} differ", call, name_of(a.dtype()), name_of(b.dtype())));
+  }
+}
+
+// `whole` is made of blocks of `counts`, of which `part` is as long as block `own`; where part lies
+// within whole, if it does, it must be that block.
+void check_blocks(std::string_view call, const Tensor& whole, const Tensor& part,
+                  const std::vector<std::int64_t>& counts, int own) {
+  check_dtypes(call, whole, part);
+  const auto sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const std::int64_t own_count = counts[static_cast<std::size_t>(own)];
+  if (whole.elements() != sum || part.elements() != own_count) {
+    throw std::invalid_argument(fmt::format(
+        "{}: {} and {} elements do not fit blocks of {}, of which this rank's is number {}", call,
+        whole.elements(), part.elements(), fmt::join(counts, ", "), own));
+  }
+  if (overlap(whole, part) &&
+      !flat(part).same_view(blocks_of(flat(whole), counts)[static_cast<std::size_t>(own)])) {
+    throw std::invalid_argument(
+        fmt::format("{}: output and input overlap, but not in place", call));
+  }
+}
+
+void check_counts(std::string_view call, const std::vector<std::int64_t>& counts, int ranks) {
+  if (static_cast<int>(counts.size()) != ranks ||
+      std::ranges::any_of(counts, [](auto count) { return count < 0; })) {
+    throw std::invalid_argument(
+        fmt::format("{}: counts {} in a world of {} ranks", call, fmt::join(counts, ", "), ranks));
+  }
+}
+
+}  // namespace
+
+void Communicator::check_root(std::string_view call, int root) const {
+  if (root < 0 || root >= world_size()) {
+    throw std::invalid_argument(
+        fmt::format("{}: root {} in a world of {} ranks", call, root, world_size()));
+  }
+}
+
+Communicator::Counts Communicator::even_counts(const Tensor& block) const {
+  return Counts(ranks_.size(), block.elements());
+}
+
+Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label) {
+  check_blocks("all_reduce", out, x, {x.elements()}, 0);
+  return submit({.name = "all_reduce",
+                 .operation = Operation::all_reduce,
+                 .out = out,
+                 .x = x,
+                 .op = op,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
+                                  std::string label) {
+  const Counts counts = even_counts(out);
+  check_blocks("reduce_scatter", x, out, counts, rank_);
+  return submit({.name = "reduce_scatter",
+                 .operation = Operation::reduce_scatter,
+                 .out = out,
+                 .x = x,
+                 .counts = counts,
+                 .op = op,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Counts& counts,
+                                  ReduceOp op, std::string label) {
+  check_counts("reduce_scatter", counts, world_size());
+  check_blocks("reduce_scatter", x, out, counts, rank_);
+  return submit({.name = "reduce_scatter",
+                 .operation = Operation::reduce_scatter,
+                 .out = out,
+                 .x = x,
+                 .counts = counts,
+                 .op = op,
+                 .label = std::move(label),
+                 .size = fmt::format("blocks of {} elements", fmt::join(counts, " "))});
+}
+
+Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string label) {
+  const Counts counts = even_counts(x);
+  check_blocks("all_gather", out, x, counts, rank_);
+  return submit({.name = "all_gather",
+                 .operation = Operation::all_gather,
+                 .out = out,
+                 .x = x,
+                 .counts = counts,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
+                              std::string label) {
+  check_counts("all_gather", counts, world_size());
+  check_blocks("all_gather", out, x, counts, rank_);
+  return submit({.name = "all_gather",
+                 .operation = Operation::all_gather,
+                 .out = out,
+                 .x = x,
+                 .counts = counts,
+                 .label = std::move(label),
+                 .size = fmt::format("blocks of {} elements", fmt::join(counts, " "))});
+}
+
+Work Communicator::broadcast(const Tensor& x, int root, std::string label) {
+  check_root("broadcast", root);
+  return submit({.name = "broadcast",
+                 .operation = Operation::broadcast,
+                 .out = x,
+                 .x = x,
+                 .root = root,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::reduce(const Tensor& out, const Tensor& x, ReduceOp op, int root,
+                          std::string label) {
+  check_root("reduce", root);
+  if (rank_ == root) {
+    check_blocks("reduce", out, x, {x.elements()}, 0);
+  }
+  return submit({.name = "reduce",
+                 .operation = Operation::reduce,
+                 .out = rank_ == root ? out : Tensor(),
+                 .x = x,
+                 .op = op,
+                 .root = root,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string label) {
+  const std::int64_t block = x.elements() / world_size();
+  const Counts counts(ranks_.size(), block);
+  check_dtypes("all_to_all", out, x);
+  if (out.elements() != x.elements() || block * world_size() != x.elements() || overlap(out, x)) {
+    throw std::invalid_argument(fmt::format("all_to_all: {} elements from {} over {} ranks{}",
+                                            out.elements(), x.elements(), world_size(),
+                                            overlap(out, x) ? ", in place" : ""));
+  }
+  return submit({.name = "all_to_all",
+                 .operation = Operation::all_to_all,
+                 .out = out,
+                 .x = x,
+                 .counts = counts,
+                 .receive_counts = counts,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, const Tensor& x,
+                              const Counts& send_counts, std::string label) {
+  check_counts("all_to_all", receive_counts, world_size());
+  check_counts("all_to_all", send_counts, world_size());
+  check_dtypes("all_to_all", out, x);
+  const auto sum = [](const Counts& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  const auto own = static_cast<std::size_t>(rank_);
+  if (out.elements() != sum(receive_counts) || x.elements() != sum(send_counts) ||
+      send_counts[own] != receive_counts[own] || overlap(out, x)) {
+    throw std::invalid_argument(
+        fmt::format("all_to_all: {} elements from blocks of {}, {} elements for blocks of {}{}",
+                    x.elements(), fmt::join(send_counts, ", "), out.elements(),
+                    fmt::join(receive_counts, ", "), overlap(out, x) ? ", in place" : ""));
+  }
+  if (const Algorithm& chosen = algorithm(Operation::all_to_all); chosen.equal_chunks) {
+    throw UsageError(fmt::format(
+        "{} all_to_all needs equal counts; choose another algorithm for counts of their own",
+        chosen.name));
+  }
+  return submit({.name = "all_to_all",
+                 .operation = Operation::all_to_all,
+                 .out = out,
+                 .x = x,
+                 .counts = send_counts,
+                 .receive_counts = receive_counts,
+                 .label = std::move(label),
+                 .size = "counts by rank"});
+}
+
+Work Communicator::gather(const Tensor& out, const Tensor& x, int root, std::string label) {
+  check_root("gather", root);
+  const Counts counts = even_counts(x);
+  if (rank_ == root) {
+    check_blocks("gather", out, x, counts, rank_);
+  }
+  return submit({.name = "gather",
+                 .operation = Operation::gather,
+                 .out = rank_ == root ? out : Tensor(),
+                 .x = x,
+                 .counts = counts,
+                 .root = root,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", x.elements())});
+}
+
+Work Communicator::scatter(const Tensor& out, const Tensor& x, int root, std::string label) {
+  check_root("scatter", root);
+  const Counts counts = even_counts(out);
+  if (rank_ == root) {
+    check_blocks("scatter", x, out, counts, rank_);
+  }
+  return submit({.name = "scatter",
+                 .operation = Operation::scatter,
+                 .out = out,
+                 .x = rank_ == root ? x : Tensor(),
+                 .counts = counts,
+                 .root = root,
+                 .label = std::move(label),
+                 .size = fmt::format("{} elements", out.elements())});
+}
+
+void Communicator::barrier(std::string label) {
+  const Tensor token = backend_.zeros(DType::i32, Shape{1}, Category::communication);
+  submit({.name = "barrier",
+          .operation = Operation::barrier,
+          .out = token,
+          .x = token,
+          .op = ReduceOp::max,
+          .label = std::move(label),
+          .size = "1 element"})
+      .wait();
+}
+
+double Communicator::all_reduce_value(double value, ReduceOp op, std::string label) {
+  const Tensor x = backend_.empty(DType::f64, Shape{1}, Category::communication);
+  backend_.upload(x, std::as_bytes(std::span(&value, 1)));
+  all_reduce(x, x, op, std::move(label)).wait();
+  backend_.download(std::as_writable_bytes(std::span(&value, 1)), x);
+  return value;
+}
+
+std::int64_t Communicator::all_reduce_value(std::int64_t value, ReduceOp op, std::string label) {
+  const Tensor x = backend_.empty(DType::i64, Shape{1}, Category::communication);
+  backend_.upload(x, std::as_bytes(std::span(&value, 1)));
+  all_reduce(x, x, op, std::move(label)).wait();
+  backend_.download(std::as_writable_bytes(std::span(&value, 1)), x);
+  return value;
+}
+
+Traffic Communicator::traffic() const {
+  Traffic total;
+  for (const auto& [label, traffic] : traffic_) {
+    total.calls += traffic.calls;
+    total.bytes_sent += traffic.bytes_sent;
+  }
+  return total;
+}
+
+}  // namespace ringworld
