@@ -43,7 +43,7 @@ class HelpFormatter final : public CLI::Formatter {
   }
 
   std::string make_usage(const CLI::App* app, std::string /*name*/) const override {
-    return "\nUsage: mpiexec -n RANKS " + app->get_name() + " [--option VALUE]...\n";
+    return "\nUsage: " + app->get_name() + " [--option VALUE]...\n";
   }
 
  private:

@@ -79,7 +79,13 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* train = std::get_if<TrainOptions>(&command)) {
     return run_train(*train, transport);
   }
-  return run_verify(std::get<VerifyOptions>(command), transport);
+  if (const auto* verify = std::get_if<VerifyOptions>(&command)) {
+    return run_verify(*verify, transport);
+  }
+  if (const auto* show = std::get_if<ShowOptions>(&command)) {
+    return run_show(*show, transport);
+  }
+  return run_call(std::get<CallOptions>(command), transport);
 }
 
 int main_on_rank(int argc, char** argv) {

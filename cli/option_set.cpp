@@ -54,7 +54,8 @@ std::string to_string(const Interval& interval) {
 
 OptionSet::OptionSet(std::string command, std::string summary)
     : command_(std::move(command)),
-      app_(std::make_unique<CLI::App>(std::move(summary), "ringworld " + command_)) {
+      app_(std::make_unique<CLI::App>(std::move(summary),
+                                      "mpiexec -n RANKS ringworld " + command_)) {
   app_->allow_extras();  // to name them ourselves
   app_->formatter(std::make_shared<HelpFormatter>());
   group("Help");
@@ -65,6 +66,10 @@ OptionSet::OptionSet(std::string command, std::string summary)
 }
 
 OptionSet::~OptionSet() = default;
+
+void OptionSet::usage(std::string line) {
+  app_->name(std::move(line));
+}
 
 void OptionSet::examples(std::string text) {
   app_->footer(std::move(text));

@@ -49,6 +49,8 @@ class OptionSet {
 
   // The options declared from here on stand under this heading.
   void group(std::string heading) { group_ = std::move(heading); }
+  // What is typed before the options, where that is not "mpiexec -n RANKS ringworld COMMAND".
+  void usage(std::string line);
   // What stands at the end of the help.
   void examples(std::string text);
 

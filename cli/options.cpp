@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "cli/option_set.h"
+#include "collectives/algorithm.h"
+#include "collectives/proof.h"
 #include "runtime/error.h"
 #include "runtime/nearest.h"
 
@@ -274,6 +276,87 @@ void check(VerifyOptions& o) {
   }
 }
 
+// --- show and call -------------------------------------------------------------------------------
+
+std::string list_of_operations() {
+  std::string list;
+  for (const Operation operation : all_operations) {
+    list += fmt::format("  {:<16}{}\n", name_of(operation),
+                        fmt::join(algorithm_names(operation), ", "));
+  }
+  return list;
+}
+
+void declare_algorithm(OptionSet& set, std::string& algorithm, int& root) {
+  set.group("Collective");
+  set.text("algorithm", algorithm, "NAME",
+           "Which algorithm; the operation's first in the list below unless given.");
+  set.integer("root", root, 0, "RANK", "The rank that an operation with a root begins or ends at.");
+}
+
+void check_algorithm(Operation operation, std::string& algorithm) {
+  algorithm = algorithm.empty() ? algorithm_names(operation).front()
+                                : find_algorithm(operation, algorithm).name;
+}
+
+void declare(OptionSet& set, ShowOptions& o) {
+  set.usage("ringworld show OPERATION");
+  declare_algorithm(set, o.algorithm, o.root);
+  set.integer("ranks", o.ranks, 1, "N", "For how many ranks the steps are shown, at most 64.");
+  set.group("Output");
+  set.text("json", o.json, "FILE.json",
+           "Write schedules, contents, cost and verdict to this file; - is standard output.");
+  set.examples("Operations and their algorithms:\n" + list_of_operations() +
+               "\nExamples:\n"
+               "  ringworld show all_reduce --algorithm ring --ranks 4\n"
+               "  ringworld show broadcast --algorithm tree --ranks 6 --root 2 --json -");
+}
+
+void check(ShowOptions& o) {
+  check_algorithm(o.operation, o.algorithm);
+  if (o.ranks > max_proved_ranks) {
+    throw UsageError(fmt::format("--ranks: '{}': is out of range, it must be at most {}", o.ranks,
+                                 max_proved_ranks));
+  }
+  if (o.root >= o.ranks) {
+    throw UsageError(
+        fmt::format("--root: '{}': is no rank of 0 to {}; see --ranks", o.root, o.ranks - 1));
+  }
+  const Algorithm& algorithm = find_algorithm(o.operation, o.algorithm);
+  if (const std::string reason = algorithm.refuses(o.ranks); !reason.empty()) {
+    throw UsageError(fmt::format("--ranks: '{}': {} {} cannot serve so many: {}", o.ranks,
+                                 o.algorithm, name_of(o.operation), reason));
+  }
+}
+
+void declare(OptionSet& set, CallOptions& o) {
+  set.usage("mpiexec -n RANKS ringworld call OPERATION");
+  declare_algorithm(set, o.algorithm, o.root);
+  set.text(
+      "values", o.values, "JSON",
+      "For each rank its numbers: '[[1,2,3],[4,5,6]]'; for all_to_all either numbers or a list "
+      "for each rank they go to. Required, but for barrier.");
+  set.choice("dtype", o.dtype, all_dtypes, "Number format of the values.");
+  set.choice("op", o.op, all_reduce_ops, "The reduction, of operations that reduce.");
+  set.group("Output");
+  set.text("json", o.json, "FILE.json", "Write the results to this file; - is standard output.");
+  declare_resources(set, o.resources);
+  set.examples(
+      "Operations and their algorithms:\n" + list_of_operations() +
+      "\nExamples:\n"
+      "  mpiexec -n 2 ringworld call all_reduce --values '[[1,2,3],[4,5,6]]' --op avg\n"
+      "  mpiexec -n 2 ringworld call all_to_all --values '[[[1],[2,3]],[[],[4]]]' --json -");
+}
+
+void check(CallOptions& o) {
+  check_algorithm(o.operation, o.algorithm);
+  if (o.values.empty() && o.operation != Operation::barrier) {
+    throw UsageError(
+        "--values: missing; give each rank's numbers, for two ranks for example "
+        "--values '[[1,2,3],[4,5,6]]'");
+  }
+}
+
 // --- The table of commands
 // -------------------------------------------------------------------------
 
@@ -292,6 +375,10 @@ const std::vector<CommandEntry>& commands() {
        parse_as<TrainOptions>},
       {"verify", "Proves that distributed training gives the gradients of a single process.",
        parse_as<VerifyOptions>},
+      {"show", "Shows a collective algorithm step by step, with its cost and the proof's verdict.",
+       parse_as<ShowOptions>},
+      {"call", "Runs one collective on given values and prints what each rank gets.",
+       parse_as<CallOptions>},
   };
   return table;
 }
@@ -304,6 +391,15 @@ std::vector<std::string> command_names() {
   return names;
 }
 
+// Commands on a collective are followed by its name.
+Operation operation_of(const CommandEntry& entry, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) {
+    throw UsageError(fmt::format("{}: an operation is missing behind it; there are:\n{}",
+                                 entry.name, list_of_operations()));
+  }
+  return parse_operation(arguments.front());
+}
+
 template <typename Options>
 Command parse_as(const CommandEntry& entry, const std::vector<std::string>& arguments) {
   OptionSet set(entry.name, entry.summary);
@@ -313,7 +409,12 @@ Command parse_as(const CommandEntry& entry, const std::vector<std::string>& argu
   if (std::any_of(arguments.begin(), arguments.end(), asks_help)) {
     return Text{set.help()};
   }
-  set.parse(arguments, command_names());
+  if constexpr (requires { options.operation; }) {
+    options.operation = operation_of(entry, arguments);
+    set.parse({arguments.begin() + 1, arguments.end()}, command_names());
+  } else {
+    set.parse(arguments, command_names());
+  }
   check(options);
   options.settings = set.settings();
   return options;

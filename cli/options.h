@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "collectives/schedule.h"
 #include "models/model.h"
 #include "parallel/strategy.h"
+#include "runtime/backend.h"
 #include "runtime/bytes.h"
 #include "runtime/dtype.h"
 #include "training/data.h"
@@ -80,12 +82,31 @@ struct VerifyOptions {
   std::string settings;  // all of the above that was given, see OptionSet::settings
 };
 
+struct ShowOptions {
+  Operation operation = Operation::all_reduce;
+  std::string algorithm;  // empty: the operation's first
+  int ranks = 4;
+  int root = 0;
+  std::string json;  // path; "-": standard output, instead of the table; empty: none
+};
+
+struct CallOptions {
+  Operation operation = Operation::all_reduce;
+  std::string algorithm;  // empty: the operation's first
+  std::string values;     // JSON: for each rank its numbers
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  std::string json;  // as for show
+  ResourceOptions resources;
+};
+
 // Help or version: to be printed by one rank, and that is all.
 struct Text {
   std::string text;
 };
 
-using Command = std::variant<Text, TrainOptions, VerifyOptions>;
+using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, CallOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

@@ -1,11 +1,11 @@
 // ringworld verify: does a strategy compute what a single process would?
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/json_file.h"
 #include "cli/rank.h"
 #include "runtime/cpus.h"
 #include "training/parity.h"
@@ -113,14 +113,6 @@ nlohmann::ordered_json json_of(const Row& row) {
     json["broken"].push_back(json_of(d));
   }
   return json;
-}
-
-void write_json(const std::string& path, const nlohmann::ordered_json& json) {
-  std::ofstream file(path);
-  file << json.dump(2) << '\n' << std::flush;
-  if (!file) {
-    throw DataError(fmt::format("--json: cannot write '{}'; check the path and free space", path));
-  }
 }
 
 }  // namespace
