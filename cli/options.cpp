@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/option_set.h"
-#include "collectives/algorithm.h"
+#include "collectives/hierarchical.h"
 #include "collectives/proof.h"
 #include "runtime/error.h"
 #include "runtime/nearest.h"
@@ -289,14 +289,16 @@ std::string list_of_operations() {
 
 void declare_algorithm(OptionSet& set, std::string& algorithm, int& root) {
   set.group("Collective");
-  set.text("algorithm", algorithm, "NAME",
-           "Which algorithm; the operation's first in the list below unless given.");
+  set.text(
+      "algorithm", algorithm, "NAME",
+      "Which algorithm; the operation's first in the list below unless given. Or a composition, "
+      "hierarchical:NODES:REDUCE_SCATTER:ALL_REDUCE:ALL_GATHER.");
   set.integer("root", root, 0, "RANK", "The rank that an operation with a root begins or ends at.");
 }
 
 void check_algorithm(Operation operation, std::string& algorithm) {
   algorithm = algorithm.empty() ? algorithm_names(operation).front()
-                                : find_algorithm(operation, algorithm).name;
+                                : find_or_compose(operation, algorithm).name;
 }
 
 void declare(OptionSet& set, ShowOptions& o) {

@@ -166,11 +166,11 @@ std::string verdict_text(const Algorithm& algorithm, const Verdict& verdict) {
     return fmt::format("Proof: WRONG\n  {}\n", *verdict.refutation);
   }
   std::string text =
-      fmt::format("Proof: right for every number of ranks from 1 to {}{}{}.\n", max_proved_ranks,
-                  verdict.refused > 0
-                      ? fmt::format(" but {} that it refuses ({})", verdict.refused, verdict.reason)
-                      : "",
+      fmt::format("Proof: right for every number of ranks from 1 to {}{}.\n", max_proved_ranks,
                   has_root(algorithm.operation) ? " and every root" : "");
+  if (verdict.refused > 0) {
+    text += fmt::format("  But for {} that it refuses: {}.\n", verdict.refused, verdict.reason);
+  }
   text +=
       "  Every message is matched, nobody waits for ever even without buffering, nothing is added\n"
       "  twice, every rank gets what is promised, with the same bits, in these steps and "

@@ -2,7 +2,7 @@
 // data to a neighbour first and get the result from it at last.
 //
 // Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
-// MPICH", IJHPCA 19 (2005), section 4.4.
+// MPICH", IJHPCA 19 (2005).
 #pragma once
 
 #include <bit>

@@ -33,6 +33,13 @@ TEST(Call, JsonHoldsTheResults) {
             Json::parse(R"([["inf", "nan"], ["inf", "nan"]])"));
 }
 
+TEST(Call, AComposition) {
+  EXPECT_EQ(results(4,
+                    "all_reduce --algorithm hierarchical:2:ring:recursive_doubling:ring "
+                    "--values '[[1,2,3],[10,20,30],[100,200,300],[1000,2000,3000]]'"),
+            Json({{1111, 2222, 3333}, {1111, 2222, 3333}, {1111, 2222, 3333}, {1111, 2222, 3333}}));
+}
+
 // An odd number of ranks, so that nothing divides, and one call of each operation.
 TEST(Call, EveryOperation) {
   const std::string values = "--values '[[1,2,3,4],[10,20,30,40],[100,200,300,400]]' ";

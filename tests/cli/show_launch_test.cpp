@@ -81,6 +81,7 @@ TEST(Show, WhatCannotBeShownIsRefusedOnce) {
   refused("", {"an operation is missing", "all_reduce", "halving_doubling"});
   refused("all_redcue", {"all_redcue", "did you mean all_reduce?"});
   refused("all_reduce --algorithm rign", {"rign", "did you mean ring?", "double_tree"});
+  refused("all_reduce --algorithm hierarchical:3:ring:tree:ring", {"3 nodes do not divide"});
   refused("all_reduce --ranks 65", {"--ranks", "65", "at most 64"});
   refused("all_reduce --ranks 0", {"--ranks", "0"});
   refused("all_reduce --ranks four", {"--ranks", "four"});

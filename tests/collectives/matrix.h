@@ -21,6 +21,17 @@ inline std::set<std::int64_t> matrix_counts(int ranks) {
   return {0, 1, 2, 3, ranks - 1, ranks, ranks + 1, 10, 1000, 1009};
 }
 
+// The algorithms that serve so many ranks.
+inline std::vector<std::string> serving(Operation operation, int ranks) {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.operation == operation && algorithm.refuses(ranks).empty()) {
+      names.push_back(algorithm.name);
+    }
+  }
+  return names;
+}
+
 class Matrix {
  public:
   explicit Matrix(Communicator& communicator)
@@ -50,7 +61,7 @@ class Matrix {
 
   template <typename Check>
   void with_every(Operation operation, const Check& check) {
-    for (const std::string& name : algorithm_names(operation)) {
+    for (const std::string& name : serving(operation, ranks_)) {
       communicator_.use(operation, name);
       check();
     }
@@ -161,7 +172,7 @@ class Matrix {
       expected.insert(expected.end(), from.begin(), from.end());
     }
     const Tensor x = tensor(dtype, sent);
-    for (const std::string& name : algorithm_names(Operation::all_to_all)) {
+    for (const std::string& name : serving(Operation::all_to_all, ranks_)) {
       if (find_algorithm(Operation::all_to_all, name).equal_chunks) {
         continue;
       }

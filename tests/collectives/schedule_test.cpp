@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/hierarchical.h"
 #include "collectives/proof.h"
 #include "runtime/error.h"
 #include "tests/support/expect_error.h"
@@ -82,6 +83,49 @@ TEST(Proof, EveryAlgorithmIsRightForOneTo64RanksAndEveryRoot) {
       EXPECT_FALSE(refutation) << *refutation;
     }
   }
+}
+
+// Any algorithm within nodes with any between them.
+TEST(Hierarchical, EveryCompositionIsRight) {
+  for (const std::string& scatters : algorithm_names(Operation::reduce_scatter)) {
+    for (const std::string& between : algorithm_names(Operation::all_reduce)) {
+      for (const std::string& gathers : algorithm_names(Operation::all_gather)) {
+        for (const int nodes : {1, 2, 3, 4}) {
+          const Algorithm algorithm = hierarchical_all_reduce(nodes, scatters, between, gathers);
+          for (int ranks = nodes; ranks <= 12; ranks += nodes) {
+            const auto refutation = refute(algorithm, ranks);
+            EXPECT_FALSE(refutation) << *refutation;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, RefusesRanksThatNodesDoNotDivide) {
+  const Algorithm algorithm = hierarchical_all_reduce(4, "ring", "tree", "bruck");
+  EXPECT_EQ(algorithm.name, "hierarchical:4:ring:tree:bruck");
+  EXPECT_EQ(algorithm.refuses(8), "");
+  EXPECT_EQ(algorithm.refuses(6), "4 nodes do not divide them");
+  EXPECT_FALSE(refute(algorithm, 6));  // nothing to prove
+  EXPECT_THROW(hierarchical_all_reduce(2, "tree", "tree", "ring"), UsageError);
+}
+
+TEST(Hierarchical, IsComposedByName) {
+  const std::string name = "hierarchical:3:pairwise:direct:bruck";
+  const Algorithm& composed = find_or_compose(Operation::all_reduce, name);
+  EXPECT_EQ(composed.name, name);
+  EXPECT_EQ(&find_or_compose(Operation::all_reduce, name), &composed);
+  EXPECT_EQ(find_or_compose(Operation::all_reduce, "ring").name, "ring");
+  for (const char* wrong :
+       {"hierarchical:", "hierarchical:2", "hierarchical:x:ring:ring:ring",
+        "hierarchical:0:ring:ring:ring", "hierarchical:2:ring:ring:ring:ring"}) {
+    expect_error<UsageError>([&] { find_or_compose(Operation::all_reduce, wrong); },
+                             {wrong, "hierarchical:NODES:"});
+  }
+  expect_error<UsageError>(
+      [] { find_or_compose(Operation::all_reduce, "hierarchical:2:rign:ring:ring"); },
+      {"rign", "reduce_scatter", "did you mean ring?"});
 }
 
 // The papers' figures for 8 ranks: for the ring all-reduce, for example, 14 steps in which each
