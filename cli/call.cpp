@@ -279,12 +279,7 @@ ExitCode run_call(const CallOptions& o, Transport& transport) {
   Rank rank(o.resources, transport);
   Communicator& communicator = rank.communicator();
   communicator.use(o.operation, o.algorithm);
-  rank.check_same_everywhere({{"operation", name_of(o.operation)},
-                              {"algorithm", o.algorithm},
-                              {"values", o.values},
-                              {"dtype", name_of(o.dtype)},
-                              {"op", name_of(o.op)},
-                              {"root", o.root}});
+  rank.check_same_everywhere(fmt::format("{}\n{}", name_of(o.operation), o.settings));
 
   const auto& own = input.values[static_cast<std::size_t>(communicator.rank())];
   const Tensor x = rank.backend().empty(o.dtype, Shape{static_cast<std::int64_t>(own.size())},

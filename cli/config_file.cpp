@@ -43,7 +43,7 @@ std::string trimmed(std::string text) {
 std::string checked_text(const std::string& path) {
   std::error_code ignored;  // a missing file is reported below
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
-    throw UsageError(fmt::format("--config: '{}' is not a file", path));
+    throw UsageError(fmt::format("--config: '{}' is a directory or a device, not a file", path));
   }
   std::ifstream file(path);
   std::string text;

@@ -87,7 +87,8 @@ struct ShowOptions {
   std::string algorithm;  // empty: the operation's first
   int ranks = 4;
   int root = 0;
-  std::string json;  // path; "-": standard output, instead of the table; empty: none
+  std::string json;      // path; "-": standard output, instead of the table; empty: none
+  std::string settings;  // all of the above that was given, see OptionSet::settings
 };
 
 struct CallOptions {
@@ -99,6 +100,7 @@ struct CallOptions {
   int root = 0;
   std::string json;  // as for show
   ResourceOptions resources;
+  std::string settings;  // as for show
 };
 
 // Help or version: to be printed by one rank, and that is all.

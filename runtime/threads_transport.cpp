@@ -62,7 +62,7 @@ struct Hub {
   std::vector<std::deque<PostedHandle>> arrived;           // by receiver: matched, not yet moved
   std::vector<std::string> gone;                           // by rank: why it will post nothing more
   std::map<std::tuple<int, int, Tag>, Mailbox> mailboxes;  // by sender, receiver, tag
-  std::optional<int> failed_rank;                          // the first whose body threw
+  std::optional<int> failed_rank;                          // whose body threw first; see run_rank
   std::exception_ptr failure;
 };
 
@@ -227,7 +227,7 @@ class ThreadsTransport final : public Transport {
       return broken_;
     }
     if (abandoned_) {
-      return "this rank ends its communication";
+      return "ends its communication";
     }
     if (hub_.failed_rank) {
       return fmt::format("rank {} ended with an error", *hub_.failed_rank);
@@ -281,6 +281,16 @@ class ThreadsTransport final : public Transport {
   std::string broken_;      // why, once a wait has thrown
 };
 
+bool is_lost_peer(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const CommunicationError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 void run_rank(Hub& hub, int rank, int world_size, const std::function<void(Transport&)>& body) {
   ThreadsTransport transport(hub, rank, world_size);
   std::exception_ptr failure;
@@ -290,7 +300,9 @@ void run_rank(Hub& hub, int rank, int world_size, const std::function<void(Trans
     failure = std::current_exception();
   }
   const std::lock_guard lock(hub.mutex);
-  if (failure && !hub.failed_rank) {
+  // A rank that lost its peer may be heard before the one that made it so: the cause counts.
+  const bool is_cause = failure && !is_lost_peer(failure);
+  if (failure && (!hub.failed_rank || (is_cause && is_lost_peer(hub.failure)))) {
     hub.failed_rank = rank;
     hub.failure = failure;
   }

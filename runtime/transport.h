@@ -79,9 +79,10 @@ std::vector<std::string> gather_mpi_failures(const std::string& message,
 [[noreturn]] void abort_mpi_job(int exit_code);
 
 // Ranks as threads: runs body(transport) on `world_size` threads, each with the transport of its
-// rank, and returns when all have returned. When one throws, the others' waits throw too and the
-// first exception is rethrown here with its rank in front of the message: an Error as the Error of
-// its exit code, anything else that has a message as std::runtime_error.
+// rank, and returns when all have returned. When one throws, the others' waits throw too, and the
+// first exception is rethrown here with its rank in front of the message, one that is no
+// CommunicationError before one that is: an Error as the same kind of Error, anything else that has
+// a message as std::runtime_error.
 void run_on_threads(int world_size, const std::function<void(Transport&)>& body);
 
 }  // namespace ringworld
