@@ -130,6 +130,11 @@ Terminal find_terminal() {
   winsize size{};
   if (terminal.interactive && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     terminal.columns = std::min<int>(terminal.columns, size.ws_col);
+  } else {
+    // A pipe knows no width; whoever started the job may have said it.
+    const char* columns = std::getenv("COLUMNS");
+    const int said = columns == nullptr ? 0 : std::atoi(columns);
+    terminal.columns = said > 0 ? std::min(terminal.columns, said) : 80;
   }
   // The first of these that is set decides (POSIX, 8.2).
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {

@@ -1,5 +1,6 @@
 // The ringworld command: every rank parses the same command line and runs the same subcommand. What
 // goes wrong is said once, and every rank ends with the error's exit code.
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -7,6 +8,7 @@
 #include <variant>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -113,6 +115,19 @@ int main_on_rank(int argc, char** argv) {
 }  // namespace
 }  // namespace ringworld
 
+// The OpenMP runtime spins at its barriers unless it is told otherwise when it is loaded, and with
+// more threads at work than cores that costs time slices: a rank then takes tens of times longer.
+// So the program starts itself once more with the waiting that suits shared machines.
+static void wait_passively(char** argv) {
+#ifdef __linux__
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
+    ::setenv("OMP_WAIT_POLICY", "passive", 1);
+    ::execv("/proc/self/exe", argv);  // where that cannot be, it goes on as it is
+  }
+#endif
+}
+
 int main(int argc, char** argv) {
+  wait_passively(argv);
   return ringworld::main_on_rank(argc, argv);
 }

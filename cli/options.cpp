@@ -152,7 +152,9 @@ void declare(OptionSet& set, TrainOptions& o) {
   set.text("metrics", o.metrics, "FILE.jsonl",
            "Write the run's conditions and one JSON line per step to this file.");
   set.choice("progress", o.progress, all_progress_styles,
-             "What the terminal shows; auto draws a bar on a terminal and lines elsewhere.");
+             "What rank 0 shows: a bar drawn over itself, lines, or nothing. auto draws a bar on a "
+             "terminal; "
+             "under mpiexec output is a pipe, so there a bar must be asked for.");
 
   declare_resources(set, o.resources);
   set.examples(

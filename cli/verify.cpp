@@ -192,7 +192,10 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
     std::cout
         << table_of(rows)
         << fmt::format(
-               "\nmicro: micro-batches per step and rank; error: the largest |a - b| / |b| of a "
+               "\nbits: whether every loss, gradient and parameter has the very same bits as the "
+               "control's;\n"
+               "bytes sent: for gradients, by all ranks in all steps, held against the formula;\n"
+               "micro: micro-batches per step and rank; error: the largest |a - b| / |b| of a "
                "tensor, equal up to\n{} in f64, {} in f32\n",
                error_text(bound_of(DType::f64)), error_text(bound_of(DType::f32)));
     for (const Row& row : rows) {

@@ -8,16 +8,21 @@ say "Building ringworld"
 cmake --build --preset release --target ringworld
 ringworld=build/release/bin/ringworld
 
+# Under mpiexec the program sees a pipe, not the terminal.
 progress=lines
-[ ! -t 1 ] || progress=bar
+if [ -t 1 ]; then
+  progress=bar
+  COLUMNS=$(tput cols 2>/dev/null || echo 80)
+  export COLUMNS
+fi
 say "Training a small GPT on this repository's own text: 4 MPI processes, ring all-reduce"
 launch 4 "$ringworld" train --model gpt2-tiny \
   --data README.md CONTRIBUTING.md docs runtime collectives models parallel training cli \
   --strategy ddp --steps 400 --global-batch 16 --micro-batch 4 --sequence-length 64 \
-  --learning-rate 3e-3 --warmup-steps 20 --validation-interval 100 --progress "$progress"
+  --learning-rate 3e-3 --warmup-steps 50 --bucket 512KiB --validation-interval 100 --progress "$progress"
 
 say "Do 4 ranks compute what one process would?"
-launch 4 "$ringworld" verify --strategy ddp
+launch 4 "$ringworld" verify --strategy ddp --bucket 512KiB
 
 say "Next"
 cat <<TEXT

@@ -31,7 +31,7 @@ install_debian() {
       fail "needs root to install packages; as root, run: apt-get install ${missing[*]}"
     as_root=(sudo)
   fi
-  say "Installing ${missing[*]}"
+  say "Installing ${missing[*]} (up to 190 MB, a minute or two)"
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     "${missing[@]}" >/dev/null

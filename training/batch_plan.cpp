@@ -21,7 +21,7 @@ BatchPlan plan_batches(std::int64_t global_batch, std::int64_t micro_batch, std:
     const std::string nearest =
         below > 0 ? fmt::format("{} and {}", below, below + unit) : fmt::format("{}", unit);
     throw UsageError(
-        fmt::format("a global batch of {} does not divide into micro-batches of {} on {} ranks ({} "
+        fmt::format("--global-batch: {} does not divide into micro-batches of {} on {} ranks ({} "
                     "sequences at "
                     "a time); nearest that does: {}",
                     global_batch, micro_batch, ranks, unit, nearest));

@@ -18,7 +18,7 @@ TEST(BatchPlan, GivesTheAccumulationSteps) {
 
 TEST(BatchPlan, NamesTheNearestGlobalBatchesThatDivide) {
   expect_error<UsageError>([] { plan_batches(30, 4, 4); },
-                           {"global batch of 30", "micro-batches of 4", "4 ranks", "16 and 32"});
+                           {"--global-batch: 30", "micro-batches of 4", "4 ranks", "16 and 32"});
   expect_error<UsageError>([] { plan_batches(5, 4, 2); }, {"5", "nearest that does: 8"});
 }
 
