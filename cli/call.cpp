@@ -326,6 +326,7 @@ ExitCode run_call(const CallOptions& o, Transport& transport) {
                         {"results", json_of(gets, o.dtype)},
                         {"bytes_sent", std::move(bytes_json)}});
   }
+  rank.explain();
   return ExitCode::ok;
 }
 

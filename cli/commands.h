@@ -12,5 +12,10 @@ ExitCode run_train(const TrainOptions& options, Transport& transport);
 ExitCode run_verify(const VerifyOptions& options, Transport& transport);
 ExitCode run_show(const ShowOptions& options, Transport& transport);
 ExitCode run_call(const CallOptions& options, Transport& transport);
+ExitCode run_bench(const BenchOptions& options, Transport& transport);
+ExitCode run_capabilities(const CapabilitiesOptions& options, Transport& transport);
+ExitCode run_doctor(const DoctorOptions& options, Transport& transport);
+// Where MPI cannot serve, for the reason given.
+ExitCode run_doctor(const DoctorOptions& options, const std::string& failure);
 
 }  // namespace ringworld

@@ -87,7 +87,34 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* show = std::get_if<ShowOptions>(&command)) {
     return run_show(*show, transport);
   }
+  if (const auto* bench = std::get_if<BenchOptions>(&command)) {
+    return run_bench(*bench, transport);
+  }
+  if (const auto* capabilities = std::get_if<CapabilitiesOptions>(&command)) {
+    return run_capabilities(*capabilities, transport);
+  }
+  if (const auto* doctor = std::get_if<DoctorOptions>(&command)) {
+    return run_doctor(*doctor, transport);
+  }
   return run_call(std::get<CallOptions>(command), transport);
+}
+
+// Where MPI does not start, doctor still says what it finds.
+int end_without_mpi(const std::vector<std::string>& arguments, const Failure& failure) {
+  if (!arguments.empty() && arguments.front() == "doctor") {
+    try {
+      const Command command = parse_command_line(arguments);
+      if (const auto* doctor = std::get_if<DoctorOptions>(&command)) {
+        return static_cast<int>(run_doctor(*doctor, failure.message));
+      }
+    } catch (...) {
+      const Failure own = current_failure();
+      print(own.message);
+      return static_cast<int>(own.code);
+    }
+  }
+  print(failure.message);
+  return static_cast<int>(failure.code);
 }
 
 int main_on_rank(int argc, char** argv) {
@@ -95,9 +122,7 @@ int main_on_rank(int argc, char** argv) {
   try {
     transport = make_mpi_transport(&argc, &argv);
   } catch (...) {
-    const Failure failure = current_failure();
-    print(failure.message);
-    return static_cast<int>(failure.code);
+    return end_without_mpi({argv + 1, argv + argc}, current_failure());
   }
   try {
     const ExitCode code = run({argv + 1, argv + argc}, *transport);

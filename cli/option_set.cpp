@@ -147,6 +147,17 @@ void OptionSet::choice(const std::string& name, std::string& value, std::vector<
          });
 }
 
+void OptionSet::flag(const std::string& name, bool& value, const std::string& sentence) {
+  const auto set = [this, name, &value](const std::string& text) {
+    if (text != "true" && text != "false") {
+      refuse(name, text, "is given without a value; in a file, it is true or false");
+    }
+    value = text == "true";
+    given_[name] = {text};
+  };
+  app_->add_flag("--" + name, sentence)->each(set)->group(group_);
+}
+
 // --- Errors
 // ----------------------------------------------------------------------------------------
 

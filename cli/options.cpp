@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/bench_options.h"
+#include "cli/option_groups.h"
 #include "cli/option_set.h"
 #include "collectives/hierarchical.h"
 #include "collectives/proof.h"
@@ -41,12 +43,15 @@ void declare_model(OptionSet& set, ModelOptions& model) {
   dimension("context", model.context, "Longest sequence, in tokens.");
 }
 
-void declare_strategy(OptionSet& set, StrategyOptions& strategy) {
+void declare_strategy(OptionSet& set, StrategyOptions& strategy, ResourceOptions& resources) {
   set.group("Strategy");
   set.choice("strategy", strategy.name, strategy_names(),
              "How training is distributed over ranks.");
   set.size("bucket", strategy.bucket,
            "Gradients are reduced in buckets of about this size, while backward goes on.");
+  set.text("algorithm", resources.algorithm, "NAME",
+           "The collectives' algorithm, where an operation has one of this name; auto chooses by "
+           "size, ranks and transport.");
 }
 
 // bf16 and f16 are known, and refused with the reason.
@@ -86,6 +91,8 @@ void declare_seed(OptionSet& set, std::uint64_t& seed) {
 
 constexpr std::int64_t most_threads = 1024;
 
+}  // namespace
+
 void declare_resources(OptionSet& set, ResourceOptions& resources) {
   set.group("Resources");
   set.custom("threads", "N", std::to_string(resources.threads),
@@ -96,9 +103,32 @@ void declare_resources(OptionSet& set, ResourceOptions& resources) {
              });
   set.size("device-memory", resources.device_memory,
            "Memory of each virtual GPU; what would pass it is an error with a report.");
+  set.choice("transport", resources.transport, all_transport_choices,
+             "How messages travel: through memory that the ranks of a machine share, or MPI. auto "
+             "shares it where the system allows that.");
+  set.integer("nodes", resources.nodes, 1, "N",
+              "Treat the ranks as those of so many machines, which share no memory.");
+  set.text("tuning", resources.tuning, "FILE.json",
+           "Rules by which auto chooses algorithms, as bench --tune writes them; users may edit "
+           "them.");
+  set.flag("explain", resources.explain,
+           "Say at the end which algorithms auto chose, for which calls, and why.");
+  set.flag("reproducible", resources.reproducible,
+           "Add contributions in the order of the ranks, whatever the algorithm, count or bucket.");
   set.number("timeout", resources.timeout, {0, 1e6, false, true}, "SECONDS",
              "How long a rank waits for another without progress before it reports it missing.");
 }
+
+std::string list_of_operations() {
+  std::string list;
+  for (const Operation operation : all_operations) {
+    list += fmt::format("  {:<16}{}\n", name_of(operation),
+                        fmt::join(algorithm_names(operation), ", "));
+  }
+  return list;
+}
+
+namespace {
 
 // --- train
 // -----------------------------------------------------------------------------------------
@@ -121,7 +151,7 @@ void declare(OptionSet& set, TrainOptions& o) {
               "Global batches that one measurement reads; 0 is all there are.");
   set.integer("sequence-length", o.data.sequence_length, 1, "TOKENS", "Length of each sequence.");
 
-  declare_strategy(set, o.strategy);
+  declare_strategy(set, o.strategy, o.resources);
 
   set.group("Training");
   set.integer("steps", o.steps, 1, "N", "Optimizer steps of the run.");
@@ -220,7 +250,7 @@ void declare(OptionSet& set, VerifyOptions& o) {
       "Files or directories to train on, as for train; synthetic tokens where none is given.");
   set.integer("sequence-length", o.sequence_length, 1, "TOKENS", "Length of each sequence.");
 
-  declare_strategy(set, o.strategy);
+  declare_strategy(set, o.strategy, o.resources);
 
   set.group("Training");
   set.integer("steps", o.steps, 1, "N", "Optimizer steps that are compared.");
@@ -280,15 +310,6 @@ void check(VerifyOptions& o) {
 
 // --- show and call -------------------------------------------------------------------------------
 
-std::string list_of_operations() {
-  std::string list;
-  for (const Operation operation : all_operations) {
-    list += fmt::format("  {:<16}{}\n", name_of(operation),
-                        fmt::join(algorithm_names(operation), ", "));
-  }
-  return list;
-}
-
 void declare_algorithm(OptionSet& set, std::string& algorithm, int& root) {
   set.group("Collective");
   set.text(
@@ -299,8 +320,10 @@ void declare_algorithm(OptionSet& set, std::string& algorithm, int& root) {
 }
 
 void check_algorithm(Operation operation, std::string& algorithm) {
-  algorithm = algorithm.empty() ? algorithm_names(operation).front()
-                                : find_or_compose(operation, algorithm).name;
+  if (algorithm != "auto") {
+    algorithm = algorithm.empty() ? algorithm_names(operation).front()
+                                  : find_or_compose(operation, algorithm).name;
+  }
 }
 
 void declare(OptionSet& set, ShowOptions& o) {
@@ -318,6 +341,11 @@ void declare(OptionSet& set, ShowOptions& o) {
 
 void check(ShowOptions& o) {
   check_algorithm(o.operation, o.algorithm);
+  if (o.algorithm == "auto") {
+    throw UsageError(
+        "--algorithm: 'auto': stands for one algorithm or another, by size and ranks; name the one "
+        "to show");
+  }
   if (o.ranks > max_proved_ranks) {
     throw UsageError(fmt::format("--ranks: '{}': is out of range, it must be at most {}", o.ranks,
                                  max_proved_ranks));
@@ -361,6 +389,36 @@ void check(CallOptions& o) {
   }
 }
 
+// --- capabilities and doctor
+// ---------------------------------------------------------------------
+
+void declare(OptionSet& set, CapabilitiesOptions& o) {
+  set.usage("ringworld capabilities");
+  set.group("Output");
+  set.text("json", o.json, "FILE.json", "Write every cell to this file; - is standard output.");
+  set.examples(
+      "Examples:\n"
+      "  ringworld capabilities\n"
+      "  ringworld capabilities --json -");
+}
+
+void check(CapabilitiesOptions& /*o*/) {}
+
+void declare(OptionSet& set, DoctorOptions& o) {
+  set.usage("[mpiexec -n RANKS] ringworld doctor");
+  set.group("Output");
+  set.text("json", o.json, "FILE.json", "Write the findings to this file; - is standard output.");
+  set.group("Resources");
+  set.number("timeout", o.timeout, {0, 1e6, false, true}, "SECONDS",
+             "How long a rank waits for another before it reports it missing.");
+  set.examples(
+      "Examples:\n"
+      "  ringworld doctor\n"
+      "  mpiexec -n 4 ringworld doctor --json doctor.json");
+}
+
+void check(DoctorOptions& /*o*/) {}
+
 // --- The table of commands
 // -------------------------------------------------------------------------
 
@@ -383,6 +441,12 @@ const std::vector<CommandEntry>& commands() {
        parse_as<ShowOptions>},
       {"call", "Runs one collective on given values and prints what each rank gets.",
        parse_as<CallOptions>},
+      {"bench", "Times and verifies a collective's algorithms, beside the MPI library's own.",
+       parse_as<BenchOptions>},
+      {"capabilities", "Shows which algorithm serves which number format and reduction.",
+       parse_as<CapabilitiesOptions>},
+      {"doctor", "Says whether MPI, CPUs, memory and host suit it, and what to do where not.",
+       parse_as<DoctorOptions>},
   };
   return table;
 }
@@ -427,7 +491,7 @@ Command parse_as(const CommandEntry& entry, const std::vector<std::string>& argu
 std::string list_of_commands() {
   std::string list;
   for (const CommandEntry& entry : commands()) {
-    list += fmt::format("  {:<10}{}\n", entry.name, entry.summary);
+    list += fmt::format("  {:<14}{}\n", entry.name, entry.summary);
   }
   return list;
 }
@@ -446,6 +510,11 @@ std::string overview() {
 }
 
 }  // namespace
+
+std::string_view name_of(TransportChoice choice) {
+  constexpr std::string_view names[] = {"auto", "shared", "mpi"};
+  return names[static_cast<std::size_t>(choice)];
+}
 
 Command parse_command_line(const std::vector<std::string>& arguments) {
   const std::string first = arguments.empty() ? "" : arguments.front();

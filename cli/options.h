@@ -26,11 +26,23 @@
 
 namespace ringworld {
 
+// How messages travel. automatic: through shared memory where that can be, else through MPI.
+enum class TransportChoice : std::uint8_t { automatic, shared, mpi };
+inline constexpr TransportChoice all_transport_choices[] = {
+    TransportChoice::automatic, TransportChoice::shared, TransportChoice::mpi};
+std::string_view name_of(TransportChoice choice);  // "auto", "shared", "mpi"
+
 // What one rank may use.
 struct ResourceOptions {
   int threads = 0;         // 0: the CPUs allowed on this machine divided by its ranks
   Bytes device_memory{0};  // 0: no limit
-  double timeout = 60;     // seconds without progress after which a missing rank is reported
+  TransportChoice transport = TransportChoice::automatic;
+  int nodes = 1;                   // as how many machines the ranks are treated; divides the world
+  std::string algorithm = "auto";  // of every operation that has one of this name
+  std::string tuning;              // path of a selection; empty: the built-in table
+  bool explain = false;
+  bool reproducible = false;
+  double timeout = 60;  // seconds without progress after which a missing rank is reported
 
   std::chrono::milliseconds timeout_milliseconds() const {
     return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)));
@@ -103,12 +115,43 @@ struct CallOptions {
   std::string settings;  // as for show
 };
 
+struct BenchOptions {
+  Operation operation = Operation::all_reduce;
+  std::vector<std::string> algorithms;  // empty: all that can serve
+  std::vector<Bytes> sizes;             // of the whole buffer, as asked
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  std::string in_place;         // "no", "yes" or "both"
+  std::int64_t iterations = 0;  // 0: as many as fill some time
+  std::int64_t warmup = 1;      // calls
+  bool inject_bitflip = false;
+  std::string json;   // as for show
+  std::string csv;    // path; "-": standard output; empty: none
+  std::string chart;  // path; empty: none
+  std::string tune;   // path; empty: none
+  ResourceOptions resources;
+  std::string settings;  // as for show
+};
+
+struct CapabilitiesOptions {
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
+struct DoctorOptions {
+  std::string json;      // as for show
+  double timeout = 60;   // seconds, as in ResourceOptions
+  std::string settings;  // as for show
+};
+
 // Help or version: to be printed by one rank, and that is all.
 struct Text {
   std::string text;
 };
 
-using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, CallOptions>;
+using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, CallOptions,
+                             BenchOptions, CapabilitiesOptions, DoctorOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

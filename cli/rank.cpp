@@ -1,5 +1,7 @@
 #include "cli/rank.h"
 
+#include <iostream>
+
 #include <fmt/format.h>
 
 #include "runtime/cpus.h"
@@ -10,9 +12,13 @@
 namespace ringworld {
 namespace {
 
-std::unique_ptr<Backend> make_backend(const ResourceOptions& options, int local_ranks) {
+std::unique_ptr<Backend> make_backend(const ResourceOptions& options, int local_ranks,
+                                      const std::shared_ptr<SharedArena>& arena) {
   const int threads = options.threads > 0 ? options.threads : default_threads(local_ranks);
-  return make_cpu_backend(Device::create({.budget = options.device_memory}), threads);
+  return make_cpu_backend(
+      Device::create({.budget = options.device_memory},
+                     arena == nullptr ? make_host_memory() : make_arena_memory(arena)),
+      threads);
 }
 
 std::string counted(int count, std::string_view what) {
@@ -22,9 +28,54 @@ std::string counted(int count, std::string_view what) {
 }  // namespace
 
 Rank::Rank(const ResourceOptions& options, Transport& transport)
-    : local_ranks_(transport.local_ranks()),
-      backend_(make_backend(options, local_ranks_)),
-      communicator_(transport, *backend_, {.timeout = options.timeout_milliseconds()}) {}
+    : explains_(options.explain),
+      local_ranks_(transport.local_ranks()),
+      shared_(share_memory(options, transport)),
+      backend_(make_backend(options, local_ranks_, arena_)),
+      selection_(options.tuning.empty() ? Selection::built_in() : Selection::read(options.tuning)),
+      communicator_(shared_ == nullptr ? transport : *shared_, *backend_,
+                    {.timeout = options.timeout_milliseconds(),
+                     .algorithm = options.algorithm,
+                     .selection = &selection_,
+                     .reproducible = options.reproducible}) {}
+
+void Rank::explain() const {
+  if (!explains_ || communicator_.rank() != 0) {
+    return;
+  }
+  std::string text = "\nalgorithms chosen:\n";
+  for (const std::string& line : communicator_.explanations()) {
+    text += fmt::format("  {}\n", line);
+  }
+  std::cerr << text << std::flush;
+}
+
+std::unique_ptr<Transport> Rank::share_memory(const ResourceOptions& options,
+                                              Transport& transport) {
+  if (options.transport == TransportChoice::mpi || transport.world_size() == 1) {
+    return nullptr;
+  }
+  transport.set_timeout(options.timeout_milliseconds());
+  std::string why_not;
+  arena_ = SharedArena::create(shared_front(transport.local_ranks()), why_not);
+  auto shared = make_shared_transport(transport, arena_, options.nodes, why_not);
+  if (shared == nullptr) {
+    arena_.reset();
+    if (options.transport == TransportChoice::shared) {
+      throw CommunicationError(fmt::format(
+          "--transport shared: the ranks of this machine cannot read each other's memory ({}); "
+          "use --transport mpi, or auto",
+          why_not));
+    }
+    if (transport.rank() == 0) {
+      fmt::print(stderr,
+                 "ringworld: the ranks of this machine cannot read each other's memory ({}); "
+                 "messages go through MPI instead, which is slower\n",
+                 why_not);
+    }
+  }
+  return shared;
+}
 
 std::string Rank::description() const {
   return fmt::format("{} on {}, {} each, {}", counted(communicator_.world_size(), "rank"),
@@ -33,9 +84,13 @@ std::string Rank::description() const {
 }
 
 nlohmann::ordered_json Rank::conditions() const {
-  return {{"ranks", communicator_.world_size()}, {"ranks_on_this_machine", local_ranks_},
-          {"cpus_allowed", allowed_cpus()},      {"threads_per_rank", backend_->threads()},
-          {"backend", backend_->name()},         {"mpi_library", communicator_.description()}};
+  return {{"ranks", communicator_.world_size()},
+          {"ranks_on_this_machine", local_ranks_},
+          {"cpus_allowed", allowed_cpus()},
+          {"threads_per_rank", backend_->threads()},
+          {"backend", backend_->name()},
+          {"mpi_library", communicator_.description()},
+          {"transport", shared_ == nullptr ? "mpi" : shared_->name()}};
 }
 
 void Rank::check_same_everywhere(const std::string& settings) {

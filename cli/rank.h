@@ -9,6 +9,7 @@
 
 #include "cli/options.h"
 #include "collectives/communicator.h"
+#include "collectives/selection.h"
 #include "runtime/backend.h"
 #include "runtime/transport.h"
 
@@ -27,14 +28,24 @@ class Rank {
   // The same for machines: ranks, CPUs allowed, threads, MPI library.
   nlohmann::ordered_json conditions() const;
 
+  // On rank 0, when asked for: which algorithms were chosen so far, and why.
+  void explain() const;
+
   // Throws UsageError unless every rank was started with the same settings, which are a text.
   void check_same_everywhere(const std::string& settings);
   // Runs the body on rank 0 alone; when it throws an Error, every rank throws the same.
   void on_rank_0(const std::function<void()>& body);
 
  private:
+  // Sets arena_, too. Returns nullptr where messages go through MPI.
+  std::unique_ptr<Transport> share_memory(const ResourceOptions& options, Transport& transport);
+
+  const bool explains_;
   int local_ranks_;
+  std::shared_ptr<SharedArena> arena_ = nullptr;  // holds the device's memory, if it is shared
+  std::unique_ptr<Transport> shared_;
   std::unique_ptr<Backend> backend_;
+  Selection selection_;
   Communicator communicator_;
 };
 

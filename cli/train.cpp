@@ -164,6 +164,7 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   if (report) {
     report->finish(rank.backend().device().ledger());
   }
+  rank.explain();
   return ExitCode::ok;
 }
 

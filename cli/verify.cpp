@@ -215,6 +215,7 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
       write_json(o.json, report);
     }
   });
+  rank.explain();
   return passed ? ExitCode::ok : ExitCode::failed;
 }
 

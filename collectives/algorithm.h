@@ -35,6 +35,9 @@ struct Algorithm {
   // Adds the contributions in the order of the ranks, ((0 + 1) + 2) + ..., so that the bits depend
   // neither on how the buffer is cut nor on the algorithm.
   bool rank_order = false;
+  // The communication library's own call, as the reference to compare with: it has no schedule, and
+  // nothing of it is proved. Over all ranks only.
+  bool library = false;
   // Why it cannot serve so many ranks; empty when it can.
   std::function<std::string(int ranks)> refuses = [](int) { return std::string(); };
 };

@@ -30,6 +30,8 @@ Schedule double_tree_all_reduce(int rank, int ranks, int root);            // do
 Schedule direct_all_reduce(int rank, int ranks, int root);                 // direct.cpp
 Schedule direct_reduce_scatter(int rank, int ranks, int root);             // direct.cpp
 Schedule direct_all_gather(int rank, int ranks, int root);                 // direct.cpp
+Schedule one_shot_all_reduce(int rank, int ranks, int root);               // direct.cpp
+Schedule direct_broadcast(int rank, int ranks, int root);                  // direct.cpp
 Schedule direct_reduce(int rank, int ranks, int root);                     // direct.cpp
 Schedule direct_all_to_all(int rank, int ranks, int root);                 // direct.cpp
 Schedule pairwise_reduce_scatter(int rank, int ranks, int root);           // pairwise.cpp
@@ -79,9 +81,9 @@ const Formula twice = {"2 (P - 1) n", [](Count p, Count n) { return 2 * (p - 1) 
 const Formula along_the_tree = {"B n / P, B: bits set in 0, ..., P - 1",
                                 [](Count p, Count n) { return bits_below(p) * n / p; }};
 
-std::deque<Algorithm>& table() {
+std::deque<Algorithm> own_rows() {
   using enum Operation;
-  static std::deque<Algorithm> rows = {
+  return {
       {.name = "ring",
        .operation = all_reduce,
        .emit = ring_all_reduce,
@@ -116,6 +118,12 @@ std::deque<Algorithm>& table() {
        .emit = direct_all_reduce,
        .steps = no_steps_or("2", [](Count) -> Count { return 2; }),
        .elements_sent = twice,
+       .rank_order = true},
+      {.name = "one_shot",
+       .operation = all_reduce,
+       .emit = one_shot_all_reduce,
+       .steps = one_step,
+       .elements_sent = {"P (P - 1) n", [](Count p, Count n) { return p * (p - 1) * n; }},
        .rank_order = true},
       {.name = "ring",
        .operation = reduce_scatter,
@@ -169,6 +177,11 @@ std::deque<Algorithm>& table() {
        .emit = tree_broadcast,
        .steps = log_steps,
        .elements_sent = once},
+      {.name = "direct",
+       .operation = broadcast,
+       .emit = direct_broadcast,
+       .steps = one_step,
+       .elements_sent = once},
       {.name = "scatter_all_gather",
        .operation = broadcast,
        .emit = scatter_all_gather_broadcast,
@@ -220,6 +233,27 @@ std::deque<Algorithm>& table() {
        .elements_sent = {"P ceil(log2 P) n",
                          [](Count p, Count n) { return p * ceil_log2(p) * n; }}},
   };
+}
+
+// The reference of each operation.
+Algorithm library_row(Operation operation) {
+  const Formula unknown = {"the library's own", [](Count, Count) -> Count { return 0; }};
+  return {.name = "mpi",
+          .operation = operation,
+          .emit = {},
+          .steps = unknown,
+          .elements_sent = unknown,
+          .library = true};
+}
+
+std::deque<Algorithm>& table() {
+  static std::deque<Algorithm> rows = [] {
+    std::deque<Algorithm> all = own_rows();
+    for (const Operation operation : all_operations) {
+      all.push_back(library_row(operation));
+    }
+    return all;
+  }();
   return rows;
 }
 

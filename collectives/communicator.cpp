@@ -9,11 +9,29 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "collectives/capabilities.h"
 #include "collectives/communicator_call.h"
-#include "collectives/execute.h"
+#include "collectives/hierarchical.h"
+#include "collectives/selection.h"
+#include "collectives/small_call.h"
 #include "runtime/error.h"
+#include "runtime/library_collectives.h"
 
 namespace ringworld {
+namespace {
+
+// Calls up to here are over sooner than another thread would have begun them.
+constexpr Bytes short_call{64 * 1024};
+
+std::uint64_t hash_of(const std::vector<int>& ranks) {
+  std::uint64_t hash = 0;
+  for (const int rank : ranks) {
+    hash = mixed(hash, static_cast<std::uint64_t>(rank));
+  }
+  return hash;
+}
+
+}  // namespace
 
 // --- Making one ----------------------------------------------------------------------------------
 
@@ -27,10 +45,13 @@ Communicator::Communicator(Transport& transport, Backend& backend, CommunicatorO
         return all;
       }()),
       rank_(transport.rank()),
+      group_(hash_of(ranks_)),
+      reaches_small_(
+          std::ranges::all_of(ranks_, [&](int member) { return transport_.takes_small(member); })),
       exceptions_(std::uncaught_exceptions()),
-      stream_(std::make_shared<Stream>()) {
+      line_(std::make_shared<Line>()) {
   for (const Operation operation : all_operations) {
-    chosen_[operation] = &default_algorithm(operation);
+    use_default(operation);
   }
   transport_.bind(backend_);
   transport_.set_timeout(options_.timeout);
@@ -42,11 +63,15 @@ Communicator::Communicator(const Communicator& parent, std::vector<int> ranks, i
       options_(parent.options_),
       ranks_(std::move(ranks)),
       rank_(rank),
+      group_(hash_of(ranks_)),
+      reaches_small_(
+          std::ranges::all_of(ranks_, [&](int member) { return transport_.takes_small(member); })),
       exceptions_(std::uncaught_exceptions()),
-      chosen_(parent.chosen_),
-      stream_(parent.stream_) {
-  for (const auto& [operation, algorithm] : chosen_) {
-    checked(*algorithm);
+      line_(parent.line_) {
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    if (const auto& named = parent.choices_[i].named) {
+      use_named(*named->algorithm);
+    }
   }
 }
 
@@ -54,6 +79,7 @@ Communicator::~Communicator() {
   if (std::uncaught_exceptions() > exceptions_) {
     transport_.abandon();
   }
+  finish_small();
   try {
     last_.wait();
   } catch (...) {  // reported by the Work that its caller has
@@ -83,7 +109,16 @@ std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<int>& ran
 // --- Which algorithm -----------------------------------------------------------------------------
 
 void Communicator::use(Operation operation, std::string_view algorithm) {
-  chosen_[operation] = &checked(find_algorithm(operation, algorithm));
+  if (algorithm == "auto") {
+    choices_[static_cast<std::size_t>(operation)] = {};
+  } else {
+    use_named(find_or_compose(operation, algorithm));
+  }
+}
+
+void Communicator::use_named(const Algorithm& algorithm) {
+  choices_[static_cast<std::size_t>(algorithm.operation)] = {
+      .named = Chosen{&checked(algorithm), mixed(0, algorithm.name)}};
 }
 
 const Algorithm& Communicator::checked(const Algorithm& algorithm) const {
@@ -96,40 +131,113 @@ const Algorithm& Communicator::checked(const Algorithm& algorithm) const {
         "{} {} does not add in the order of the ranks, as reproducible communication demands",
         algorithm.name, name_of(algorithm.operation)));
   }
+  if (algorithm.library &&
+      (transport_.library() == nullptr || world_size() != transport_.world_size())) {
+    throw UsageError(
+        fmt::format("{} {} is the MPI library's own call, over all ranks of an MPI job "
+                    "only; choose another algorithm",
+                    algorithm.name, name_of(algorithm.operation)));
+  }
   return algorithm;
 }
 
-const Algorithm& Communicator::default_algorithm(Operation operation) const {
+void Communicator::use_default(Operation operation) {
   if (const auto named = options_.algorithms.find(operation); named != options_.algorithms.end()) {
-    return checked(find_algorithm(operation, named->second));
+    use(operation, named->second);
+    return;
   }
-  if (options_.reproducible && reduces(operation)) {
-    return *std::ranges::find_if(algorithms(), [&](const Algorithm& algorithm) {
-      return algorithm.operation == operation && algorithm.rank_order;
-    });
+  const bool known = options_.algorithm == "auto" ||
+                     std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
+                       return algorithm.name == options_.algorithm;
+                     });
+  if (look_up(operation, options_.algorithm) != nullptr || !known) {
+    use(operation, options_.algorithm);  // or throws
   }
-  const bool known = std::ranges::any_of(algorithms(), [&](const Algorithm& algorithm) {
-    return algorithm.name == options_.algorithm;
-  });
-  if (!known) {
-    find_algorithm(operation, options_.algorithm);  // throws
-  }
-  if (const Algorithm* algorithm = look_up(operation, options_.algorithm)) {
-    return checked(*algorithm);
-  }
-  return find_algorithm(operation, algorithm_names(operation).front());
 }
 
-// --- Queueing
-// --------------------------------------------------------------------------------------
+const Communicator::Chosen& Communicator::choose(Operation operation, Bytes bytes,
+                                                 bool equal_counts) {
+  Choice& choice = choices_[static_cast<std::size_t>(operation)];
+  if (choice.named) {
+    return *choice.named;
+  }
+  const std::pair key(bytes.value, equal_counts);
+  if (choice.last != nullptr && choice.last->first == key) {
+    return choice.last->second;
+  }
+  auto found = choice.by_size.find(key);
+  if (found == choice.by_size.end()) {
+    const Selection& selection =
+        options_.selection == nullptr ? Selection::built_in() : *options_.selection;
+    const Selection::Choice chosen = selection.choose({.operation = operation,
+                                                       .transport = transport_.name(),
+                                                       .ranks = world_size(),
+                                                       .bytes = bytes,
+                                                       .equal_counts = equal_counts,
+                                                       .reproducible = options_.reproducible});
+    checked(*chosen.algorithm);
+    found =
+        choice.by_size.try_emplace(key, Chosen{chosen.algorithm, mixed(0, chosen.algorithm->name)})
+            .first;
+    explanations_.push_back(fmt::format("{} of {}: {}, by {}", name_of(operation), to_string(bytes),
+                                        chosen.algorithm->name, chosen.reason));
+  }
+  choice.last = &*found;
+  return found->second;
+}
 
-Work Communicator::submit(Call call) {
+const Algorithm& Communicator::algorithm(Operation operation, Bytes bytes) {
+  return *choose(operation, bytes, /*equal_counts=*/true).algorithm;
+}
+
+Bytes Communicator::expected_traffic(Operation operation, std::int64_t elements, DType dtype) {
+  if (world_size() == 1) {
+    return Bytes(0);
+  }
+  return algorithm(operation, elements * size_of(dtype))
+             .elements_sent.value(world_size(), elements) *
+         size_of(dtype);
+}
+
+// --- Queueing ------------------------------------------------------------------------------------
+
+Work Communicator::submit(Call&& call) {
+  finish_small();
   call.out = flat(call.out);
   call.x = flat(call.x);
-  call.algorithm = &algorithm(call.operation);
+  const Chosen& chosen = choose(call.operation, call.whole(world_size()),
+                                /*equal_counts=*/!call.uneven);
+  call.algorithm = chosen.algorithm;
+  call.algorithm_hash = chosen.hash;
+  if (chosen.algorithm->library) {
+    if (const std::string why = refusal(*chosen.algorithm, call.dtype(), call.op); !why.empty()) {
+      throw UsageError(fmt::format("{} {} of {}: {}", chosen.algorithm->name,
+                                   name_of(call.operation), name_of(call.dtype()), why));
+    }
+  }
   call.sequence = ++sequence_;
-  last_ = stream_->submit([this, call = std::move(call)] { run(call); });
+  if (SmallCall::serves(*this, call) && line_->queued.done()) {
+    line_->queued = {};
+    if (spare_ == nullptr || spare_.use_count() > 1) {
+      spare_ = std::make_shared<SmallCall>(*this);
+    }
+    line_->small = spare_;
+    spare_->offer(std::move(call));
+    return Work(spare_);
+  }
+  const Bytes bytes = std::max(call.x.defined() ? call.x.bytes() : Bytes(0),
+                               call.out.defined() ? call.out.bytes() : Bytes(0));
+  const auto start = bytes <= short_call ? Stream::Start::when_waited_for : Stream::Start::now;
+  last_ = line_->stream.submit([this, call = std::move(call)] { run(call); }, start);
+  line_->queued = last_;
   return last_;
+}
+
+void Communicator::finish_small() {
+  if (line_->small != nullptr) {
+    line_->small->collect();
+    line_->small = nullptr;
+  }
 }
 
 // --- On the communication stream -----------------------------------------------------------------
@@ -138,7 +246,15 @@ Work Communicator::submit(Call call) {
 // possible, else in a working buffer, which then gets this rank's input first or gives its output
 // last.
 void Communicator::run(const Call& call) {
-  const Plan& plan = this->plan(call);
+  const CallRecord record = call.record(group_);
+  begin_call(transport_.board(), record);
+  if (call.algorithm->library) {
+    run_library(call, *transport_.library());
+    end_call(transport_.board());
+    count(call.label, 0);
+    return;
+  }
+  Plan& plan = this->plan(call);
   const auto own = static_cast<std::size_t>(rank_);
   const auto fresh = [&](DType dtype, std::int64_t elements) {
     return backend_.empty(dtype, Shape{elements}, Category::communication);
@@ -185,7 +301,7 @@ void Communicator::run(const Call& call) {
       } else {
         buffer = plan.writes_other_than(-1) ? working_copy() : call.x;
       }
-      chunks = even_chunks(buffer, plan.schedule.data_chunks());
+      chunks = even_chunks(buffer, plan.executor.schedule().data_chunks());
       result = buffer;
       break;
     }
@@ -225,7 +341,7 @@ void Communicator::run(const Call& call) {
       break;
   }
 
-  const Bytes bytes_sent = run_on_chunks(call, plan, chunks);
+  const Bytes bytes_sent = run_on_chunks(record, call.op, plan, chunks);
 
   if (call.out.defined() && result.defined()) {
     if (reduces(call.operation) && call.op == ReduceOp::avg && world_size() > 1) {
@@ -233,26 +349,85 @@ void Communicator::run(const Call& call) {
     }
     fill(call.out, result);
   }
-  Traffic& traffic = traffic_[call.label];
-  traffic.calls += 1;
-  traffic.bytes_sent += bytes_sent;
+  end_call(transport_.board());
+  count(call.label, bytes_sent.value);
 }
 
-Bytes Communicator::run_on_chunks(const Call& call, const Plan& plan,
-                                  const std::vector<Tensor>& chunks) {
-  try {
-    return execute(plan.schedule, chunks, call.op, backend_,
-                   {transport_, ranks_, call.tag(ranks_), options_.segment});
-  } catch (const CommunicationError& error) {
-    throw CommunicationError(fmt::format(
-        "{} failed: {}. Every rank must make the same calls in the same order, with the same "
-        "count, dtype, reduction, root and label: check what that rank calls here, whether it "
-        "still runs, and whether the timeout of {} s is longer than a rank may be late",
-        call.describe(), error.what(), static_cast<double>(options_.timeout.count()) / 1000));
+void Communicator::count(const std::string& label, std::int64_t bytes_sent) {
+  if (last_traffic_ == nullptr || last_traffic_->first != label) {
+    last_traffic_ = &*traffic_.try_emplace(label).first;
+  }
+  last_traffic_->second.calls += 1;
+  last_traffic_->second.bytes_sent += Bytes(bytes_sent);
+}
+
+// 16-bit sums are widened and avg is divided here, as for schedules.
+void Communicator::run_library(const Call& call, LibraryCollectives& library) {
+  const bool widens = call.widens() && world_size() > 1;
+  const auto wide = [&](const Tensor& narrow) {
+    return narrow.defined() && widens
+               ? backend_.empty(DType::f32, Shape{narrow.elements()}, Category::communication)
+               : narrow;
+  };
+  const Tensor x = wide(call.x);
+  const Tensor out = wide(call.out);
+  if (widens) {
+    backend_.cast(x, call.x);
+  }
+  switch (call.operation) {
+    case Operation::all_reduce:
+      library.all_reduce(out, x, call.op);
+      break;
+    case Operation::reduce_scatter:
+      library.reduce_scatter(out, x, call.counts, call.op);
+      break;
+    case Operation::all_gather:
+      library.all_gather(out, x, call.counts);
+      break;
+    case Operation::broadcast:
+      library.broadcast(x, call.root);
+      break;
+    case Operation::reduce:
+      library.reduce(out, x, call.op, call.root);
+      break;
+    case Operation::all_to_all:
+      if (call.uneven) {
+        library.all_to_all(out, call.receive_counts, x, call.counts);
+      } else {
+        library.all_to_all(out, x);
+      }
+      break;
+    case Operation::gather:
+      library.gather(out, x, call.counts, call.root);
+      break;
+    case Operation::scatter:
+      library.scatter(out, x, call.counts, call.root);
+      break;
+    case Operation::barrier:
+      library.barrier();
+      break;
+  }
+  if (reduces(call.operation) && call.out.defined()) {
+    if (call.op == ReduceOp::avg && world_size() > 1) {
+      backend_.divide(out, world_size());
+    }
+    if (widens) {
+      backend_.cast(call.out, out);
+    }
   }
 }
 
-const Communicator::Plan& Communicator::plan(const Call& call) {
+Bytes Communicator::run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,
+                                  const std::vector<Tensor>& chunks) {
+  try {
+    return plan.executor.run(chunks, op, backend_,
+                             {transport_, ranks_, record.signature, options_.segment});
+  } catch (const CommunicationError& error) {
+    throw CommunicationError(explain(record, error.what()));
+  }
+}
+
+Communicator::Plan& Communicator::plan(const Call& call) {
   std::unique_ptr<Plan>& plan = plans_[{call.algorithm, call.root}];
   if (plan == nullptr) {
     plan = std::make_unique<Plan>(call.algorithm->emit(rank_, world_size(), call.root));

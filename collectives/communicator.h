@@ -2,11 +2,12 @@
 // a group of them.
 //
 // Every call is queued on the communication stream and returns a Work: `.wait()` makes it blocking.
-// Calls run in the order in which they are made; every rank must make the same calls in the same
-// order, with the same count, dtype, reduction, root and label. Messages carry a tag hashed from
-// all of these, so those of ranks that disagree do not match (but for one pair of calls in 32768):
-// within the timeout every rank that waits for another throws CommunicationError that names its
-// call and the peer, and nobody gets wrong numbers.
+// Calls run in the order in which they are made, and those up to 64 KiB may begin only when they
+// are waited for or when the next one is made. Every rank must make the same calls in the same
+// order, with the same count, dtype, reduction, root and label. Messages carry a signature hashed
+// from all of these (over MPI 15 bits of it), so ranks that disagree find out at their first
+// message, and nobody gets wrong numbers: CommunicationError then says what every rank calls and
+// finished last, as it does when a rank is missing for longer than the timeout.
 //
 // Counts are elements and come from the tensors. Any count is right: 0, 1, fewer than ranks, not
 // divisible. Sum and avg of bf16 and f16 travel and are reduced in f32 and are rounded once, so
@@ -22,10 +23,12 @@
 // done.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,15 +39,21 @@
 
 namespace ringworld {
 
+struct CallRecord;  // communicator_call.h
+class Selection;    // selection.h
+
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{60'000};
   // Messages larger than this are cut into segments, so that reduction overlaps transfer. The same
   // on every rank.
   Bytes segment{1 << 20};
-  // Serves every operation that has an algorithm of this name; the others use their first one.
-  std::string algorithm = "ring";
+  // Serves every operation that has an algorithm of this name; "auto", and the operations without,
+  // choose one for each call, by the selection.
+  std::string algorithm = "auto";
   // What an operation uses instead.
   std::map<Operation, std::string> algorithms = {};
+  // Must outlive the communicator, and be the same on every rank. nullptr: the built-in table.
+  const Selection* selection = nullptr;
   // Add in the order of the ranks whatever the count and its cut: only algorithms that do
   // (Algorithm::rank_order) serve the operations that reduce.
   bool reproducible = false;
@@ -83,10 +92,16 @@ class Communicator {
   std::string description() const { return transport_.description(); }
   Backend& backend() { return backend_; }
 
-  // Which algorithm serves the calls made from here on; the same on every rank. Throws UsageError
-  // when it is unknown or cannot serve this number of ranks.
+  // Which algorithm, or "auto", serves the calls made from here on; the same on every rank. Throws
+  // UsageError when it is unknown or cannot serve this number of ranks.
   void use(Operation operation, std::string_view algorithm);
-  const Algorithm& algorithm(Operation operation) const { return *chosen_.at(operation); }
+  // The one that serves a call on so many bytes, counted as in SelectionRule.
+  const Algorithm& algorithm(Operation operation, Bytes bytes);
+  // What such a call sends, over all ranks, by the algorithm's closed form; in 16-bit formats only
+  // where it does not widen.
+  Bytes expected_traffic(Operation operation, std::int64_t elements, DType dtype);
+  // One line for each choice made so far: for which calls, which algorithm, and why.
+  const std::vector<std::string>& explanations() const { return explanations_; }
 
   // out = reduction over ranks of x; same element count. In place when out is x; otherwise x is
   // kept.
@@ -136,28 +151,53 @@ class Communicator {
  private:
   struct Call;
   struct Plan;
+  struct Line;
+  class SmallCall;
+  struct Chosen {
+    const Algorithm* algorithm = nullptr;
+    std::uint64_t hash = 0;  // of its name
+  };
   Communicator(const Communicator& parent, std::vector<int> ranks, int rank);
+  void use_named(const Algorithm& algorithm);  // throws as checked does
   const Algorithm& checked(const Algorithm& algorithm) const;
-  const Algorithm& default_algorithm(Operation operation) const;
+  void use_default(Operation operation);
+  const Chosen& choose(Operation operation, Bytes bytes, bool equal_counts);
   void check_root(std::string_view call, int root) const;
   Counts even_counts(const Tensor& block) const;
-  Work submit(Call call);
+  Work submit(Call&& call);
+  void finish_small();  // makes room for other calls
+  void count(const std::string& label, std::int64_t bytes_sent);
   void run(const Call& call);
-  Bytes run_on_chunks(const Call& call, const Plan& plan, const std::vector<Tensor>& chunks);
-  const Plan& plan(const Call& call);
+  void run_library(const Call& call, LibraryCollectives& library);
+  Bytes run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,
+                      const std::vector<Tensor>& chunks);
+  Plan& plan(const Call& call);
+  // What a call's failure means, with what all ranks are doing.
+  std::string explain(const CallRecord& record, std::string_view failure);
 
   Transport& transport_;
   Backend& backend_;
   const CommunicatorOptions options_;
   const std::vector<int> ranks_;  // of the transport, by rank of this communicator
   const int rank_;
-  const int exceptions_;  // that were unwinding when this was made
-  std::map<Operation, const Algorithm*> chosen_;
+  const std::uint64_t group_;  // a hash of the ranks
+  const bool reaches_small_;   // every other rank takes small messages with their flag
+  const int exceptions_;       // that were unwinding when this was made
+  // How an operation's algorithm is found: by name, or for each size and kind of counts.
+  struct Choice {
+    std::optional<Chosen> named = {};
+    std::map<std::pair<std::int64_t, bool>, Chosen> by_size = {};  // bytes, equal counts
+    const std::pair<const std::pair<std::int64_t, bool>, Chosen>* last = nullptr;
+  };
+  std::array<Choice, std::size(all_operations)> choices_;  // by operation
+  std::vector<std::string> explanations_;
   std::int64_t sequence_ = 0;
   std::map<std::string, Traffic> traffic_;
+  std::pair<const std::string, Traffic>* last_traffic_ = nullptr;            // that was counted
   std::map<std::pair<const Algorithm*, int>, std::unique_ptr<Plan>> plans_;  // by algorithm, root
   Work last_;                                                                // submitted
-  std::shared_ptr<Stream> stream_;  // last: its thread ends before what it uses
+  std::shared_ptr<SmallCall> spare_;  // to be used again when nobody has its Work any more
+  std::shared_ptr<Line> line_;        // last: its thread ends before what it uses
 };
 
 }  // namespace ringworld

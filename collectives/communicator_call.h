@@ -1,21 +1,24 @@
-// What the files of the communicator share: one call, and one rank's schedule for it.
+// What the files of the communicator share: one call, what ranks must agree on in it, and one
+// rank's schedule for it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "collectives/communicator.h"
+#include "collectives/execute.h"
 
 namespace ringworld {
 
 inline Tensor flat(const Tensor& tensor) {
-  return tensor.defined() ? tensor.view(Shape{tensor.elements()}) : tensor;
+  return tensor.defined() && tensor.shape().axes() != 1 ? tensor.view(Shape{tensor.elements()})
+                                                        : tensor;
 }
 
 // Blocks side by side.
@@ -30,30 +33,78 @@ inline std::vector<Tensor> blocks_of(const Tensor& buffer,
   return blocks;
 }
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
-inline std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+// One word into a hash: a round of a multiply-rotate mixer.
+inline std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 29);
+}
+
+inline std::uint64_t mixed(std::uint64_t hash, std::string_view text) {
+  hash = mixed(hash, text.size());
+  for (std::size_t i = 0; i < text.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min<std::size_t>(8, text.size() - i));
+    hash = mixed(hash, word);
   }
   return hash;
 }
 
+// What ranks must agree on in a call, as it is told to others when they do not.
+struct CallRecord {
+  std::int64_t sequence = 0;  // counts its communicator's calls from 1; 0: no call
+  std::int64_t elements = 0;  // of each rank's part, or of all blocks; 0: the ranks' own matter
+  Signature signature = 0;
+  std::int32_t root = 0;
+  Operation operation = Operation::barrier;
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  bool uneven = false;
+  char algorithm[24] = {};  // cut, as is the label
+  char label[48] = {};
+
+  std::string describe() const;  // "all_reduce "gradients" (call 7: 12 elements of f32, sum, ring)"
+};
+static_assert(std::is_trivially_copyable_v<CallRecord> && sizeof(CallRecord) % 8 == 0);
+
+// How a rank uses its board: the records of its last two calls, the one it is in or was in last
+// and the one before, and in the last word how many it has begun and whether it is in one.
+struct CallStatement {
+  CallRecord current = {};   // sequence 0 when it is in no call
+  CallRecord finished = {};  // the last one
+};
+void begin_call(Board& board, const CallRecord& record);
+void end_call(Board& board);
+CallStatement call_statement(const Statement& statement);
+
 struct Communicator::Call {
-  std::string_view name;  // as the caller knows it
   Operation operation;
   Tensor out;
   Tensor x;
   Counts counts = {};          // of the blocks of the whole, or of all_to_all's x
   Counts receive_counts = {};  // of all_to_all's out
+  bool uneven = false;         // the counts are the caller's
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   std::string label;
   const Algorithm* algorithm = nullptr;
+  std::uint64_t algorithm_hash = 0;
   std::int64_t sequence = 0;  // counts this communicator's calls from 1
-  std::string size = {};      // what ranks must agree on: "12 elements"
 
   DType dtype() const { return x.defined() ? x.dtype() : out.dtype(); }
+
+  // The bytes of the operation's whole buffer, as Algorithm::elements_sent counts them.
+  Bytes whole(int ranks) const {
+    switch (operation) {
+      case Operation::all_gather:
+        return out.bytes();
+      case Operation::gather:
+        return ranks * x.bytes();
+      case Operation::scatter:
+        return ranks * out.bytes();
+      default:
+        return x.bytes();
+    }
+  }
 
   // Sum and avg of 16-bit formats run in f32.
   bool widens() const {
@@ -61,38 +112,63 @@ struct Communicator::Call {
            (dtype() == DType::bf16 || dtype() == DType::f16);
   }
 
-  // All that ranks must agree on.
-  std::string describe() const {
-    std::string text = fmt::format("{} \"{}\" (call {}: {} of {}", name, label, sequence, size,
-                                   ringworld::name_of(dtype()));
-    if (reduces(operation)) {
-      text += fmt::format(", {}", ringworld::name_of(op));
+  // `group`: a hash of the communicator's ranks.
+  CallRecord record(std::uint64_t group) const {
+    CallRecord record;
+    record.sequence = sequence;
+    // What each rank sends and receives is its own in all_to_all with counts; the sizes of the
+    // messages are held against each other then.
+    const bool own = uneven && operation == Operation::all_to_all;
+    record.elements = own ? 0 : operation == Operation::scatter ? out.elements() : x.elements();
+    if (operation == Operation::all_gather && uneven) {
+      record.elements = out.elements();
     }
-    if (has_root(operation)) {
-      text += fmt::format(", root {}", root);
+    record.root = root;
+    record.operation = operation;
+    record.dtype = dtype();
+    record.op = op;
+    record.uneven = uneven;
+    algorithm->name.copy(record.algorithm, sizeof record.algorithm - 1);
+    label.copy(record.label, sizeof record.label - 1);
+    Signature hash = mixed(group, static_cast<std::uint64_t>(sequence));
+    hash = mixed(hash, static_cast<std::uint64_t>(record.elements));
+    hash = mixed(hash, static_cast<std::uint64_t>(root) << 32 |
+                           static_cast<std::uint64_t>(operation) << 24 |
+                           static_cast<std::uint64_t>(dtype()) << 16 |
+                           static_cast<std::uint64_t>(op) << 8 | (uneven ? 1u : 0u));
+    hash = mixed(mixed(hash, algorithm_hash), label);
+    if (uneven && !own) {
+      for (const std::int64_t count : counts) {
+        hash = mixed(hash, static_cast<std::uint64_t>(count));
+      }
     }
-    return text + ")";
+    record.signature = hash ^ hash >> 32;
+    return record;
   }
+};
 
-  Tag tag(const std::vector<int>& ranks) const {
-    const std::uint64_t hash =
-        hash_of(fmt::format("{} {} {}", describe(), algorithm->name, fmt::join(ranks, " ")));
-    return static_cast<Tag>((hash ^ (hash >> 32)) % (max_tag + 1));
-  }
+// What a communicator and its groups share: the order of their calls.
+struct Communicator::Line {
+  // What the stream was given last, as long as that may be under way.
+  Work queued = {};
+  // The small call that has been offered and not been collected yet, if there is one: before
+  // anything else, it is.
+  std::shared_ptr<SmallCall> small = nullptr;
+  Stream stream;
 };
 
 // A rank's schedule, with which of its data chunks it names and writes.
 struct Communicator::Plan {
-  explicit Plan(Schedule emitted)
-      : schedule(std::move(emitted)),
-        used(schedule.data_chunks()),
-        written(schedule.data_chunks()) {
+  explicit Plan(Schedule schedule)
+      : executor(std::move(schedule)),
+        used(static_cast<std::size_t>(executor.schedule().data_chunks())),
+        written(used.size()) {
     const auto mark = [](std::vector<bool>& chunks, int chunk) {
       if (chunk < static_cast<int>(chunks.size())) {
         chunks[static_cast<std::size_t>(chunk)] = true;
       }
     };
-    for (const Step& step : schedule.steps()) {
+    for (const Step& step : executor.schedule().steps()) {
       for (const LocalAction& action : step.local) {
         mark(used, action.source);
         mark(used, action.chunk);
@@ -108,7 +184,7 @@ struct Communicator::Plan {
   }
 
   bool writes_other_than(int chunk) const {
-    for (int other = 0; other < schedule.data_chunks(); ++other) {
+    for (int other = 0; other < static_cast<int>(written.size()); ++other) {
       if (other != chunk && written[static_cast<std::size_t>(other)]) {
         return true;
       }
@@ -116,7 +192,7 @@ struct Communicator::Plan {
     return false;
   }
 
-  Schedule schedule;
+  Executor executor;
   std::vector<bool> used;
   std::vector<bool> written;
 };

@@ -45,12 +45,24 @@ void check_blocks(std::string_view call, const Tensor& whole, const Tensor& part
   }
 }
 
+// As long as each other, and apart or the same.
+void check_alike(std::string_view call, const Tensor& out, const Tensor& x) {
+  if (out.elements() != x.elements() || out.dtype() != x.dtype() ||
+      (out.storage() == x.storage() && out.first_element() != x.first_element())) {
+    check_blocks(call, out, x, {x.elements()}, 0);
+  }
+}
+
 void check_counts(std::string_view call, const std::vector<std::int64_t>& counts, int ranks) {
   if (static_cast<int>(counts.size()) != ranks ||
       std::ranges::any_of(counts, [](auto count) { return count < 0; })) {
     throw std::invalid_argument(
         fmt::format("{}: counts {} in a world of {} ranks", call, fmt::join(counts, ", "), ranks));
   }
+}
+
+bool all_equal(const std::vector<std::int64_t>& counts) {
+  return std::ranges::count(counts, counts.front()) == static_cast<std::ptrdiff_t>(counts.size());
 }
 
 }  // namespace
@@ -67,94 +79,69 @@ Communicator::Counts Communicator::even_counts(const Tensor& block) const {
 }
 
 Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label) {
-  check_blocks("all_reduce", out, x, {x.elements()}, 0);
-  return submit({.name = "all_reduce",
-                 .operation = Operation::all_reduce,
+  check_alike("all_reduce", out, x);
+  return submit({.operation = Operation::all_reduce,
                  .out = out,
                  .x = x,
                  .op = op,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+                 .label = std::move(label)});
 }
 
 Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
                                   std::string label) {
-  const Counts counts = even_counts(out);
-  check_blocks("reduce_scatter", x, out, counts, rank_);
-  return submit({.name = "reduce_scatter",
-                 .operation = Operation::reduce_scatter,
-                 .out = out,
-                 .x = x,
-                 .counts = counts,
-                 .op = op,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+  return reduce_scatter(out, x, even_counts(out), op, std::move(label));
 }
 
 Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Counts& counts,
                                   ReduceOp op, std::string label) {
   check_counts("reduce_scatter", counts, world_size());
   check_blocks("reduce_scatter", x, out, counts, rank_);
-  return submit({.name = "reduce_scatter",
-                 .operation = Operation::reduce_scatter,
+  return submit({.operation = Operation::reduce_scatter,
                  .out = out,
                  .x = x,
                  .counts = counts,
+                 .uneven = !all_equal(counts),
                  .op = op,
-                 .label = std::move(label),
-                 .size = fmt::format("blocks of {} elements", fmt::join(counts, " "))});
+                 .label = std::move(label)});
 }
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string label) {
-  const Counts counts = even_counts(x);
-  check_blocks("all_gather", out, x, counts, rank_);
-  return submit({.name = "all_gather",
-                 .operation = Operation::all_gather,
-                 .out = out,
-                 .x = x,
-                 .counts = counts,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+  return all_gather(out, x, even_counts(x), std::move(label));
 }
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
                               std::string label) {
   check_counts("all_gather", counts, world_size());
   check_blocks("all_gather", out, x, counts, rank_);
-  return submit({.name = "all_gather",
-                 .operation = Operation::all_gather,
+  return submit({.operation = Operation::all_gather,
                  .out = out,
                  .x = x,
                  .counts = counts,
-                 .label = std::move(label),
-                 .size = fmt::format("blocks of {} elements", fmt::join(counts, " "))});
+                 .uneven = !all_equal(counts),
+                 .label = std::move(label)});
 }
 
 Work Communicator::broadcast(const Tensor& x, int root, std::string label) {
   check_root("broadcast", root);
-  return submit({.name = "broadcast",
-                 .operation = Operation::broadcast,
+  return submit({.operation = Operation::broadcast,
                  .out = x,
                  .x = x,
                  .root = root,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+                 .label = std::move(label)});
 }
 
 Work Communicator::reduce(const Tensor& out, const Tensor& x, ReduceOp op, int root,
                           std::string label) {
   check_root("reduce", root);
   if (rank_ == root) {
-    check_blocks("reduce", out, x, {x.elements()}, 0);
+    check_alike("reduce", out, x);
   }
-  return submit({.name = "reduce",
-                 .operation = Operation::reduce,
+  return submit({.operation = Operation::reduce,
                  .out = rank_ == root ? out : Tensor(),
                  .x = x,
                  .op = op,
                  .root = root,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+                 .label = std::move(label)});
 }
 
 Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string label) {
@@ -166,14 +153,12 @@ Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string la
                                             out.elements(), x.elements(), world_size(),
                                             overlap(out, x) ? ", in place" : ""));
   }
-  return submit({.name = "all_to_all",
-                 .operation = Operation::all_to_all,
+  return submit({.operation = Operation::all_to_all,
                  .out = out,
                  .x = x,
                  .counts = counts,
                  .receive_counts = counts,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+                 .label = std::move(label)});
 }
 
 Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, const Tensor& x,
@@ -192,19 +177,19 @@ Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, c
                     x.elements(), fmt::join(send_counts, ", "), out.elements(),
                     fmt::join(receive_counts, ", "), overlap(out, x) ? ", in place" : ""));
   }
-  if (const Algorithm& chosen = algorithm(Operation::all_to_all); chosen.equal_chunks) {
+  if (const Algorithm& chosen = *choose(Operation::all_to_all, x.bytes(), false).algorithm;
+      chosen.equal_chunks) {
     throw UsageError(fmt::format(
         "{} all_to_all needs equal counts; choose another algorithm for counts of their own",
         chosen.name));
   }
-  return submit({.name = "all_to_all",
-                 .operation = Operation::all_to_all,
+  return submit({.operation = Operation::all_to_all,
                  .out = out,
                  .x = x,
                  .counts = send_counts,
                  .receive_counts = receive_counts,
-                 .label = std::move(label),
-                 .size = "counts by rank"});
+                 .uneven = true,
+                 .label = std::move(label)});
 }
 
 Work Communicator::gather(const Tensor& out, const Tensor& x, int root, std::string label) {
@@ -213,14 +198,12 @@ Work Communicator::gather(const Tensor& out, const Tensor& x, int root, std::str
   if (rank_ == root) {
     check_blocks("gather", out, x, counts, rank_);
   }
-  return submit({.name = "gather",
-                 .operation = Operation::gather,
+  return submit({.operation = Operation::gather,
                  .out = rank_ == root ? out : Tensor(),
                  .x = x,
                  .counts = counts,
                  .root = root,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", x.elements())});
+                 .label = std::move(label)});
 }
 
 Work Communicator::scatter(const Tensor& out, const Tensor& x, int root, std::string label) {
@@ -229,25 +212,21 @@ Work Communicator::scatter(const Tensor& out, const Tensor& x, int root, std::st
   if (rank_ == root) {
     check_blocks("scatter", x, out, counts, rank_);
   }
-  return submit({.name = "scatter",
-                 .operation = Operation::scatter,
+  return submit({.operation = Operation::scatter,
                  .out = out,
                  .x = rank_ == root ? x : Tensor(),
                  .counts = counts,
                  .root = root,
-                 .label = std::move(label),
-                 .size = fmt::format("{} elements", out.elements())});
+                 .label = std::move(label)});
 }
 
 void Communicator::barrier(std::string label) {
   const Tensor token = backend_.zeros(DType::i32, Shape{1}, Category::communication);
-  submit({.name = "barrier",
-          .operation = Operation::barrier,
+  submit({.operation = Operation::barrier,
           .out = token,
           .x = token,
           .op = ReduceOp::max,
-          .label = std::move(label),
-          .size = "1 element"})
+          .label = std::move(label)})
       .wait();
 }
 

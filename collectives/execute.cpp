@@ -2,43 +2,23 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace ringworld {
 namespace {
 
-// How many segments of a lane are posted at a time. With two, the peer can work on one while this
-// rank reduces the other; more hide jitter.
+// How many segments of a message are posted at a time. With two, the peer can work on one while
+// this rank reduces the other; more hide jitter.
 constexpr std::size_t window = 4;
+
+// Local actions go over their chunks in pieces of this size, all actions on one piece after the
+// other, so that what one action writes is still in the cache for the next.
+constexpr Bytes piece{128 * 1024};
 
 struct Part {
   Verb verb;
   Tensor tensor;
 };
-
-// A piece of a message, of one or several chunks.
-struct Segment {
-  std::vector<Part> parts = {};
-  std::int64_t elements = 0;
-  Tensor packed = {};  // where the parts travel, when there are several
-  Transport::Ticket ticket = 0;
-};
-
-// The message of one step to one peer, or from one. Lanes make progress independently of one
-// another, as the messages of a step do in the proof.
-struct Lane {
-  bool sends;
-  int peer;
-  std::vector<Part> parts = {};
-  std::deque<Segment> waiting = {};
-  std::deque<Segment> posted = {};
-};
-
-Lane& lane_of(const Action& action, std::vector<Lane>& lanes) {
-  const bool sends = action.verb == Verb::send;
-  const auto found = std::ranges::find_if(
-      lanes, [&](const Lane& lane) { return lane.sends == sends && lane.peer == action.peer; });
-  return found != lanes.end() ? *found : lanes.emplace_back(Lane{sends, action.peer});
-}
 
 // Adds what comes next in the message; to the last part, where it lies right behind it.
 void append(std::vector<Part>& parts, Verb verb, const Tensor& next) {
@@ -57,130 +37,302 @@ void append(std::vector<Part>& parts, Verb verb, const Tensor& next) {
   parts.push_back({verb, next});
 }
 
-std::deque<Segment> segments_of(const std::vector<Part>& parts, std::int64_t longest) {
-  std::deque<Segment> segments;
+// The elements from `first` on, `count` of them, of a message in parts.
+std::vector<Part> cut(const std::vector<Part>& parts, std::int64_t first, std::int64_t count) {
+  std::vector<Part> segment;
   for (const Part& part : parts) {
-    for (std::int64_t done = 0; done < part.tensor.elements();) {
-      if (segments.empty() || segments.back().elements == longest) {
-        segments.emplace_back();
-      }
-      Segment& segment = segments.back();
-      const std::int64_t count =
-          std::min(longest - segment.elements, part.tensor.elements() - done);
-      segment.parts.push_back({part.verb, part.tensor.slice(done, count)});
-      segment.elements += count;
-      done += count;
+    const std::int64_t begin = std::max<std::int64_t>(first, 0);
+    const std::int64_t end = std::min(first + count, part.tensor.elements());
+    if (begin < end) {
+      segment.push_back({part.verb, part.tensor.slice(begin, end - begin)});
     }
+    first -= part.tensor.elements();
   }
-  return segments;
+  return segment;
 }
 
-class Execution {
- public:
-  Execution(const std::vector<Tensor>& chunks, ReduceOp op, Backend& backend, const Route& route)
-      : chunks_(chunks), op_(op), backend_(backend), route_(route) {}
-
-  void add_scratch(const Schedule& schedule) {
-    if (schedule.scratch().empty()) {
-      return;
-    }
-    std::int64_t elements = 0;
-    for (const int as_long_as : schedule.scratch()) {
-      elements += chunks_[as_long_as].elements();
-    }
-    const Tensor scratch =
-        backend_.empty(chunks_.front().dtype(), Shape{elements}, Category::communication);
-    std::int64_t first = 0;
-    for (const int as_long_as : schedule.scratch()) {
-      chunks_.push_back(scratch.slice(first, chunks_[as_long_as].elements()));
-      first += chunks_[as_long_as].elements();
-    }
+std::int64_t elements_of(const std::vector<Part>& parts) {
+  std::int64_t elements = 0;
+  for (const Part& part : parts) {
+    elements += part.tensor.elements();
   }
+  return elements;
+}
 
-  void run(const Step& step) {
+}  // namespace
+
+// --- Making ready --------------------------------------------------------------------------------
+
+Executor::Executor(Schedule schedule)
+    : schedule_(std::move(schedule)), borrowed_(schedule_.borrowed()) {
+  const auto lane_of = [](std::vector<Lane>& lanes, int peer) -> Lane& {
+    const auto found = std::ranges::find(lanes, peer, &Lane::peer);
+    return found != lanes.end() ? *found : lanes.emplace_back(Lane{.peer = peer});
+  };
+  for (const Step& step : schedule_.steps()) {
+    Stage& stage = stages_.emplace_back();
+    stage.local = step.local;
+    stage.local_writes.resize(static_cast<std::size_t>(schedule_.chunks()));
+    stage.message_writes.resize(static_cast<std::size_t>(schedule_.chunks()));
     for (const LocalAction& action : step.local) {
-      if (action.verb == Verb::copy) {
-        backend_.copy(chunks_[action.chunk], chunks_[action.source]);
-      } else {
-        backend_.combine(chunks_[action.chunk], chunks_[action.source], op_);
-      }
+      stage.local_writes[static_cast<std::size_t>(action.chunk)] = true;
     }
-    std::vector<Lane> lanes = lanes_of(step);
-    while (!lanes.empty()) {
-      std::vector<Transport::Ticket> oldest;
-      for (Lane& lane : lanes) {
-        while (!lane.waiting.empty() && lane.posted.size() < window) {
-          post(lane);
-        }
-        oldest.push_back(lane.posted.front().ticket);
+    for (const Action& action : step.actions) {
+      const auto chunk = static_cast<std::size_t>(action.chunk);
+      Lane& lane = lane_of(action.verb == Verb::send ? stage.sends : stage.receives, action.peer);
+      lane.actions.push_back(action);
+      if (action.verb != Verb::send) {
+        lane.borrows = borrowed_[chunk];
+        stage.message_writes[chunk] = true;
       }
-      Lane& progressed = lanes[route_.transport.wait_any(oldest)];
-      if (!progressed.sends) {
-        unpack(progressed.posted.front());
-      }
-      progressed.posted.pop_front();
-      std::erase_if(lanes,
-                    [](const Lane& lane) { return lane.waiting.empty() && lane.posted.empty(); });
     }
   }
+}
 
-  Bytes bytes_sent() const { return bytes_sent_; }
+// --- Running -------------------------------------------------------------------------------------
+
+// One call.
+class Executor::Run {
+ public:
+  Run(const Executor& executor, std::span<const Tensor> chunks, ReduceOp op, Backend& backend,
+      const Route& route)
+      : executor_(executor),
+        chunks_(chunks.begin(), chunks.end()),
+        op_(op),
+        backend_(backend),
+        transport_(route.transport),
+        route_(route) {
+    add_scratch();
+  }
+
+  Bytes all() {
+    for (const Stage& stage : executor_.stages_) {
+      finish_sends(stage.local_writes);
+      act(stage.local);
+      give_back();  // before this rank waits for what others give back
+      finish_sends(stage.message_writes);
+      for (const Lane& lane : stage.sends) {
+        start(lane, /*sends=*/true);
+      }
+      for (const Lane& lane : stage.receives) {
+        start(lane, /*sends=*/false);
+      }
+      finish_flows();
+    }
+    give_back();
+    for (const Sending& sending : sendings_) {
+      transport_.wait(sending.ticket);
+    }
+    return bytes_sent_;
+  }
 
  private:
-  std::vector<Lane> lanes_of(const Step& step) const {
-    std::vector<Lane> lanes;
-    for (const Action& action : step.actions) {
-      append(lane_of(action, lanes).parts, action.verb, chunks_[action.chunk]);
-    }
-    const std::int64_t longest =
-        std::max<std::int64_t>(1, route_.segment.value / size_of(chunks_.front().dtype()).value);
-    for (Lane& lane : lanes) {
-      lane.waiting = segments_of(lane.parts, longest);
-    }
-    std::erase_if(lanes, [](const Lane& lane) { return lane.waiting.empty(); });
-    return lanes;
-  }
+  // A message, or the segment of one, that is under way.
+  struct Posted {
+    std::vector<Part> parts;  // of a receive that is read: where it goes
+    Tensor packed;            // of a send that joins chunks: what travels
+    Transport::Ticket ticket;
+  };
+  // A message that this step waits for, cut into segments.
+  struct Flow {
+    bool sends;
+    int peer;  // of the transport
+    const Lane* lane;
+    std::vector<Part> parts;
+    std::int64_t elements;
+    std::int64_t longest;     // segment
+    std::int64_t posted = 0;  // elements
+    std::deque<Posted> under_way = {};
+  };
+  // A message that is on its way while later steps run.
+  struct Sending {
+    const Lane* lane;
+    Tensor packed;
+    Transport::Ticket ticket;
+  };
 
-  void post(Lane& lane) {
-    Segment segment = std::move(lane.waiting.front());
-    lane.waiting.pop_front();
-    const int peer = route_.ranks[static_cast<std::size_t>(lane.peer)];
-    const Part& first = segment.parts.front();
-    const bool several = segment.parts.size() > 1;
-    if (several) {
-      segment.packed =
-          backend_.empty(first.tensor.dtype(), Shape{segment.elements}, Category::communication);
+  void add_scratch() {
+    const Schedule& schedule = executor_.schedule_;
+    std::int64_t elements = 0;
+    int chunk = schedule.data_chunks();
+    for (const int as_long_as : schedule.scratch()) {
+      elements += executor_.borrowed_[chunk++] ? 0 : chunks_[as_long_as].elements();
     }
-    const Tensor& travels = several ? segment.packed : first.tensor;
-    if (lane.sends) {
-      if (several) {
-        pack(segment);
-      }
-      bytes_sent_ += travels.bytes();
-      segment.ticket = route_.transport.send(peer, route_.tag, travels);
-    } else if (!several && first.verb == Verb::receive_reduce) {
-      segment.ticket = route_.transport.receive_reduce(peer, route_.tag, travels, op_);
-    } else {
-      segment.ticket = route_.transport.receive(peer, route_.tag, travels);
+    Tensor scratch;
+    if (elements > 0) {
+      scratch = backend_.empty(chunks_.front().dtype(), Shape{elements}, Category::communication);
     }
-    lane.posted.push_back(std::move(segment));
-  }
-
-  void pack(const Segment& segment) {
     std::int64_t first = 0;
-    for (const Part& part : segment.parts) {
-      backend_.copy(segment.packed.slice(first, part.tensor.elements()), part.tensor);
-      first += part.tensor.elements();
+    chunk = schedule.data_chunks();
+    for (const int as_long_as : schedule.scratch()) {
+      const std::int64_t length = chunks_[as_long_as].elements();
+      if (executor_.borrowed_[chunk++] || length == 0) {
+        chunks_.push_back(Tensor(chunks_.front().dtype(), Shape{length}, nullptr));
+      } else {
+        chunks_.push_back(scratch.slice(first, length));
+        first += length;
+      }
     }
   }
 
-  void unpack(const Segment& segment) {
-    if (!segment.packed.defined()) {
+  // --- Local actions -----------------------------------------------------------------------------
+
+  void act(const std::vector<LocalAction>& actions) {
+    if (actions.empty()) {
+      return;
+    }
+    const std::int64_t count = chunks_[actions.front().chunk].elements();
+    const std::int64_t at_once = piece.value / size_of(chunks_.front().dtype()).value;
+    const bool alike = std::ranges::all_of(actions, [&](const LocalAction& action) {
+      return chunks_[action.chunk].elements() == count;
+    });
+    if (actions.size() == 1 || !alike || count <= at_once) {
+      for (const LocalAction& action : actions) {
+        act(action, chunks_[action.chunk], chunks_[action.source]);
+      }
+      return;
+    }
+    for (std::int64_t first = 0; first < count; first += at_once) {
+      const std::int64_t length = std::min(at_once, count - first);
+      for (const LocalAction& action : actions) {
+        act(action, chunks_[action.chunk].slice(first, length),
+            chunks_[action.source].slice(first, length));
+      }
+    }
+  }
+
+  void act(const LocalAction& action, const Tensor& chunk, const Tensor& source) {
+    if (chunk.elements() == 0) {
+      return;
+    }
+    if (action.verb == Verb::copy) {
+      backend_.copy(chunk, source);
+    } else {
+      backend_.combine(chunk, source, op_);
+    }
+  }
+
+  void give_back() {
+    for (const Transport::Ticket ticket : borrowed_) {
+      transport_.done_reading(ticket);
+    }
+    borrowed_.clear();
+  }
+
+  // --- Messages ----------------------------------------------------------------------------------
+
+  // Waits for earlier sends of what is going to be written.
+  void finish_sends(const std::vector<bool>& written_chunks) {
+    std::erase_if(sendings_, [&](const Sending& sending) {
+      const bool written = std::ranges::any_of(sending.lane->actions, [&](const Action& action) {
+        return written_chunks[action.chunk];
+      });
+      if (written) {
+        transport_.wait(sending.ticket);
+      }
+      return written;
+    });
+  }
+
+  void start(const Lane& lane, bool sends) {
+    std::int64_t elements = 0;
+    for (const Action& action : lane.actions) {
+      elements += chunks_[action.chunk].elements();
+    }
+    if (elements == 0) {
+      return;
+    }
+    const DType dtype = chunks_.front().dtype();
+    const int peer = route_.ranks[static_cast<std::size_t>(lane.peer)];
+    const std::int64_t longest =
+        transport_.in_place(peer)
+            ? elements
+            : std::max<std::int64_t>(1, route_.segment.value / size_of(dtype).value);
+    if (!sends && lane.borrows && elements > longest) {  // it comes in segments, which need a place
+      chunks_[lane.actions.front().chunk] =
+          backend_.empty(dtype, Shape{elements}, Category::communication);
+    }
+    std::vector<Part> parts;
+    for (const Action& action : lane.actions) {
+      append(parts, action.verb, chunks_[action.chunk]);
+    }
+    if (sends && elements <= longest) {
+      Posted posted = send(peer, std::move(parts));
+      sendings_.push_back({&lane, std::move(posted.packed), posted.ticket});
+      return;
+    }
+    flows_.push_back({sends, peer, &lane, std::move(parts), elements, longest});
+  }
+
+  void finish_flows() {
+    while (!flows_.empty()) {
+      oldest_.clear();
+      for (Flow& flow : flows_) {
+        while (flow.posted < flow.elements && flow.under_way.size() < window) {
+          post(flow);
+        }
+        oldest_.push_back(flow.under_way.front().ticket);
+      }
+      const std::size_t which = transport_.wait_any(oldest_);
+      Flow& flow = flows_[which];
+      if (!flow.sends) {
+        arrive(*flow.lane, flow.under_way.front());
+      }
+      flow.under_way.pop_front();
+      if (flow.under_way.empty() && flow.posted == flow.elements) {
+        flows_.erase(flows_.begin() + static_cast<std::ptrdiff_t>(which));
+      }
+    }
+  }
+
+  void post(Flow& flow) {
+    const std::int64_t count = std::min(flow.longest, flow.elements - flow.posted);
+    std::vector<Part> parts =
+        count == flow.elements ? std::move(flow.parts) : cut(flow.parts, flow.posted, count);
+    flow.posted += count;
+    flow.under_way.push_back(flow.sends ? send(flow.peer, std::move(parts))
+                                        : receive(flow, std::move(parts), count));
+  }
+
+  Posted send(int peer, std::vector<Part> parts) {
+    Tensor travels = parts.front().tensor;
+    Tensor packed;
+    if (parts.size() > 1) {
+      packed = backend_.empty(travels.dtype(), Shape{elements_of(parts)}, Category::communication);
+      std::int64_t first = 0;
+      for (const Part& part : parts) {
+        backend_.copy(packed.slice(first, part.tensor.elements()), part.tensor);
+        first += part.tensor.elements();
+      }
+      travels = packed;
+    }
+    bytes_sent_ += travels.bytes();
+    return {{}, packed, transport_.send(peer, route_.signature, travels)};
+  }
+
+  Posted receive(const Flow& flow, std::vector<Part> parts, std::int64_t count) {
+    const bool has_place = parts.size() == 1 && parts.front().tensor.defined();
+    if (has_place && parts.front().verb == Verb::receive) {
+      return {{}, {}, transport_.receive(flow.peer, route_.signature, parts.front().tensor)};
+    }
+    const DType dtype = chunks_.front().dtype();
+    return {std::move(parts), {}, transport_.read(flow.peer, route_.signature, dtype, count)};
+  }
+
+  // What was read goes where it belongs, or is kept for the next step's local actions.
+  void arrive(const Lane& lane, const Posted& posted) {
+    if (posted.parts.empty()) {
+      return;
+    }
+    const Tensor message = transport_.reading(posted.ticket);
+    if (Tensor& chunk = chunks_[lane.actions.front().chunk]; lane.borrows && !chunk.defined()) {
+      chunk = message;
+      borrowed_.push_back(posted.ticket);
       return;
     }
     std::int64_t first = 0;
-    for (const Part& part : segment.parts) {
-      const Tensor arrived = segment.packed.slice(first, part.tensor.elements());
+    for (const Part& part : posted.parts) {
+      const Tensor arrived = message.slice(first, part.tensor.elements());
       if (part.verb == Verb::receive_reduce) {
         backend_.combine(part.tensor, arrived, op_);
       } else {
@@ -188,25 +340,25 @@ class Execution {
       }
       first += part.tensor.elements();
     }
+    transport_.done_reading(posted.ticket);
   }
 
+  const Executor& executor_;
   std::vector<Tensor> chunks_;  // data, then scratch
-  ReduceOp op_;
+  const ReduceOp op_;
   Backend& backend_;
+  Transport& transport_;
   const Route& route_;
+  std::vector<Flow> flows_;
+  std::vector<Sending> sendings_;
+  std::vector<Transport::Ticket> borrowed_;
+  std::vector<Transport::Ticket> oldest_;  // of each flow
   Bytes bytes_sent_;
 };
 
-}  // namespace
-
-Bytes execute(const Schedule& schedule, const std::vector<Tensor>& chunks, ReduceOp op,
-              Backend& backend, const Route& route) {
-  Execution execution(chunks, op, backend, route);
-  execution.add_scratch(schedule);
-  for (const Step& step : schedule.steps()) {
-    execution.run(step);
-  }
-  return execution.bytes_sent();
+Bytes Executor::run(std::span<const Tensor> chunks, ReduceOp op, Backend& backend,
+                    const Route& route) {
+  return Run(*this, chunks, op, backend, route).all();
 }
 
 std::vector<Tensor> even_chunks(const Tensor& buffer, int count) {

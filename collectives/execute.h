@@ -1,10 +1,13 @@
 // Runs one rank's schedule on its chunks, over a transport.
 //
-// What a step sends to one peer is one stream of elements, cut into segments, a few of which are
-// posted at any time, so that a segment is reduced while the next ones are under way, and staging
-// stays small. A segment within one chunk, or within chunks that lie side by side in memory,
-// travels from and to its place; one that joins scattered chunks is packed. A message without
-// elements is not sent and not received.
+// Where the transport reads in place, a message is taken from where it lies with its sender: copied
+// or reduced straight into its chunk, or, in scratch that is only read (Schedule::borrowed), not
+// moved at all. Elsewhere it is cut into segments, a few of which are posted at any time, so that a
+// segment is reduced while the next ones are under way, and staging stays small. A message that
+// joins scattered chunks is packed. One without elements is not sent and not received.
+//
+// A step waits for what it receives. What it sends is waited for only when a later step writes
+// there, or at the end.
 #pragma once
 
 #include <span>
@@ -20,15 +23,42 @@ namespace ringworld {
 struct Route {
   Transport& transport;
   std::span<const int> ranks;  // of the transport, by the schedule's rank
-  Tag tag = 0;
+  Signature signature = 0;
   Bytes segment{1 << 20};
 };
 
-// `chunks` are the data chunks, one dtype; those that the schedule does not name may be empty.
-// `op` is what reductions do. All ranks pass the same dtype, tag and segment. Returns the bytes
-// that this rank sent. Throws CommunicationError as Transport::wait_any does.
-Bytes execute(const Schedule& schedule, const std::vector<Tensor>& chunks, ReduceOp op,
-              Backend& backend, const Route& route);
+// One rank's schedule, made ready once to be run often.
+class Executor {
+ public:
+  explicit Executor(Schedule schedule);
+
+  const Schedule& schedule() const { return schedule_; }
+
+  // `chunks` are the data chunks, one dtype; those that the schedule does not name may be empty.
+  // `op` is what reductions do. All ranks pass the same dtype, signature and segment. Returns the
+  // bytes that this rank sent. Throws CommunicationError as Transport::wait_any does.
+  Bytes run(std::span<const Tensor> chunks, ReduceOp op, Backend& backend, const Route& route);
+
+ private:
+  // The message of one step to one peer, or from one.
+  struct Lane {
+    int peer;
+    std::vector<Action> actions = {};
+    bool borrows = false;  // what arrives is read where it is
+  };
+  struct Stage {
+    std::vector<LocalAction> local = {};
+    std::vector<Lane> sends = {};
+    std::vector<Lane> receives = {};
+    std::vector<bool> local_writes = {};  // by chunk
+    std::vector<bool> message_writes = {};
+  };
+  class Run;
+
+  const Schedule schedule_;
+  std::vector<Stage> stages_;
+  std::vector<bool> borrowed_;  // by chunk
+};
 
 // `buffer` as `count` chunks that differ by at most one element (chunk_range).
 std::vector<Tensor> even_chunks(const Tensor& buffer, int count);

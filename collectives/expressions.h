@@ -17,12 +17,13 @@ class Expressions {
   int leaf(int rank) { return number_of({-1, rank}); }
   int combined(int left, int right) { return number_of({left, right}); }
 
-  int in_rank_order(int ranks) {
-    int expression = leaf(0);
-    for (int rank = 1; rank < ranks; ++rank) {
-      expression = combined(expression, leaf(rank));
+  // ((0 + 1) + 2) + ..., or with 1 + 0 in the middle, which has the same bits.
+  bool is_in_rank_order(int expression, int ranks) {
+    if (ranks == 1) {
+      return expression == leaf(0);
     }
-    return expression;
+    return expression == in_order(combined(leaf(0), leaf(1)), ranks) ||
+           expression == in_order(combined(leaf(1), leaf(0)), ranks);
   }
 
   std::string to_string(int number) const {
@@ -32,6 +33,13 @@ class Expressions {
   }
 
  private:
+  int in_order(int expression, int ranks) {
+    for (int rank = 2; rank < ranks; ++rank) {
+      expression = combined(expression, leaf(rank));
+    }
+    return expression;
+  }
+
   int number_of(std::pair<int, int> operands) {
     const auto [found, added] = numbers_.try_emplace(operands, static_cast<int>(operands_.size()));
     if (added) {

@@ -67,6 +67,13 @@ Algorithm hierarchical_all_reduce(int nodes, std::string_view reduce_scatter,
   const Algorithm* scatters = &find_algorithm(Operation::reduce_scatter, reduce_scatter);
   const Algorithm* reduces = &find_algorithm(Operation::all_reduce, between);
   const Algorithm* gathers = &find_algorithm(Operation::all_gather, all_gather);
+  for (const Algorithm* part : {scatters, reduces, gathers}) {
+    if (part->library) {
+      throw UsageError(fmt::format(
+          "hierarchical: {} is the MPI library's own call, which cannot be part of another one",
+          part->name));
+    }
+  }
   Algorithm algorithm;
   algorithm.name =
       fmt::format("hierarchical:{}:{}:{}:{}", nodes, reduce_scatter, between, all_gather);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "collectives/simulation.h"
+#include "runtime/error.h"
 
 namespace ringworld {
 namespace {
@@ -103,6 +104,12 @@ void check_ranks(std::size_t ranks) {
 }  // namespace
 
 std::vector<Schedule> emit_all(const Algorithm& algorithm, int ranks, int root) {
+  if (algorithm.library) {
+    throw UsageError(fmt::format(
+        "{} {} is the MPI library's own call, which has no schedule to look at; choose another "
+        "algorithm",
+        algorithm.name, name_of(algorithm.operation)));
+  }
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < ranks; ++rank) {
     schedules.push_back(algorithm.emit(rank, ranks, root));
@@ -123,7 +130,7 @@ std::optional<std::string> refute(Operation operation, const std::vector<Schedul
 
 std::optional<std::string> refute(const Algorithm& algorithm, int ranks) {
   check_ranks(static_cast<std::size_t>(ranks));
-  if (!algorithm.refuses(ranks).empty()) {
+  if (algorithm.library || !algorithm.refuses(ranks).empty()) {
     return std::nullopt;
   }
   const int roots = has_root(algorithm.operation) ? ranks : 1;

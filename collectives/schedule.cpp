@@ -1,6 +1,7 @@
 #include "collectives/schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 namespace ringworld {
@@ -80,6 +81,50 @@ Step& Schedule::open_step() {
     step_open_ = true;
   }
   return steps_.back();
+}
+
+static bool sends(const Step& step, int chunk) {
+  return std::ranges::any_of(step.actions, [&](const Action& action) {
+    return action.verb == Verb::send && action.chunk == chunk;
+  });
+}
+
+std::vector<bool> Schedule::borrowed() const {
+  struct Use {
+    int arrives = -1;  // in which step
+    bool otherwise = false;
+  };
+  std::vector<Use> uses(static_cast<std::size_t>(chunks()));
+  const auto use = [&](int chunk) -> Use& { return uses[static_cast<std::size_t>(chunk)]; };
+  for (int index = 0; index < static_cast<int>(steps_.size()); ++index) {
+    const Step& step = steps_[static_cast<std::size_t>(index)];
+    const bool writes_what_was_sent = std::ranges::any_of(step.local, [&](const auto& action) {
+      return index > 0 && sends(steps_[static_cast<std::size_t>(index - 1)], action.chunk);
+    });
+    for (const LocalAction& action : step.local) {
+      use(action.chunk).otherwise = true;
+      Use& source = use(action.source);
+      source.otherwise = source.otherwise || source.arrives < 0 || source.arrives + 1 != index ||
+                         writes_what_was_sent;
+    }
+    std::map<int, int> received;  // chunks, by peer
+    for (const Action& action : step.actions) {
+      received[action.peer] += action.verb == Verb::send ? 0 : 1;
+    }
+    for (const Action& action : step.actions) {
+      Use& used = use(action.chunk);
+      if (action.verb == Verb::receive && received[action.peer] == 1 && used.arrives < 0) {
+        used.arrives = index;
+      } else {
+        used.otherwise = true;
+      }
+    }
+  }
+  std::vector<bool> borrowed;
+  for (int chunk = 0; chunk < chunks(); ++chunk) {
+    borrowed.push_back(chunk >= data_chunks_ && use(chunk).arrives >= 0 && !use(chunk).otherwise);
+  }
+  return borrowed;
 }
 
 Range chunk_range(std::int64_t count, int chunks, int chunk) {

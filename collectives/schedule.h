@@ -73,6 +73,10 @@ class Schedule {
   // Of each scratch chunk, the data chunk that it is as long as.
   const std::vector<int>& scratch() const { return scratch_; }
   const std::vector<Step>& steps() const { return steps_; }
+  // Of each chunk, whether it is scratch that one message of its own fills, which the local actions
+  // of the next step and nobody else read, and those write to nothing that was sent in the step
+  // before: ranks that exchange chunks to add to them would else wait for one another.
+  std::vector<bool> borrowed() const;
 
   // For emitting: begin_step, then the actions of the step. A step without actions is dropped.
   int add_scratch(int as_long_as);  // returns the new chunk's index

@@ -63,7 +63,9 @@ struct Refutation {
 }
 
 // All ranks at once. Sends are not buffered: a step is over when each of its messages has met its
-// counterpart in a posted step of the peer.
+// counterpart in a posted step of the peer. Where the peer borrows what was sent
+// (Schedule::borrowed) the sender goes on, but does not write there before the peer's next step has
+// read it.
 class Simulation {
  public:
   Simulation(Operation operation, const std::vector<Schedule>& schedules,
@@ -74,13 +76,18 @@ class Simulation {
         options_(options),
         keeps_history_(keeps_history),
         states_(schedules.size()),
-        channels_(schedules.size() * schedules.size()) {}
+        channels_(schedules.size() * schedules.size()) {
+    for (const Schedule& schedule : schedules_) {
+      borrowed_.push_back(schedule.borrowed());
+    }
+  }
 
   void run() {
     check_form();
     for (int rank = 0; rank < ranks_; ++rank) {
       State& state = states_[rank];
       state.chunks.resize(static_cast<std::size_t>(schedules_[rank].chunks()));
+      state.lent.resize(state.chunks.size());
       for (int chunk = 0; chunk < schedules_[rank].data_chunks(); ++chunk) {
         if (promises_.given(rank, chunk)) {
           state.chunks[chunk] = {promises_.part(rank, chunk), Contributors().set(rank),
@@ -128,9 +135,13 @@ class Simulation {
  private:
   struct State {
     std::vector<Content> chunks = {};
-    int step = 0;                // the current one
-    int unmatched = 0;           // messages of the current step
-    std::int64_t time = 0;       // steps that are over on the longest path to the current one
+    std::vector<std::pair<int, int>> borrowed = {};  // what is to be read next: rank and chunk
+    std::vector<int> lent = {};                      // by chunk: to how many ranks
+    bool posting = false;
+    bool acted = false;     // the current step's local actions are done, its messages not posted
+    int step = 0;           // the current one
+    int unmatched = 0;      // messages of the current step
+    std::int64_t time = 0;  // steps that are over on the longest path to the current one
     std::int64_t step_time = 0;  // the same, at the end of the current one
   };
 
@@ -223,17 +234,54 @@ class Simulation {
     return channels_[static_cast<std::size_t>(from * ranks_ + to)];
   }
 
-  // Posts the rank's current step, if there is one left, and those after it that have no messages.
+  // Posts the rank's current step, if there is one left, and those after it that have no messages;
+  // as far as it does not write to what it has lent.
   void post(int rank) {
+    State& state = states_[rank];
+    if (!state.posting) {  // else it looks at what has come free anyway
+      state.posting = true;
+      post_steps(rank);
+      state.posting = false;
+    }
+  }
+
+  void post_steps(int rank) {
     State& state = states_[rank];
     for (; state.step < length(rank); ++state.step) {
       const Step& step = schedules_[rank].steps()[state.step];
-      for (const LocalAction& action : step.local) {
-        act(rank, action);
+      if (!state.acted) {
+        if (std::ranges::any_of(step.local, [&](const LocalAction& action) {
+              return state.lent[action.chunk] > 0;
+            })) {
+          return;
+        }
+        for (const LocalAction& action : step.local) {
+          act(rank, action);
+        }
+        state.acted = true;
+        give_back(rank);
       }
+      if (std::ranges::any_of(step.actions, [&](const Action& action) {
+            return action.verb != Verb::send && state.lent[action.chunk] > 0;
+          })) {
+        return;
+      }
+      state.acted = false;
       if (!step.actions.empty()) {
         post_messages(rank, step);
         return;
+      }
+    }
+    give_back(rank);
+  }
+
+  // What the rank borrowed in its last step is read; the lenders may have waited for that.
+  void give_back(int rank) {
+    for (const auto& [lender, chunk] : std::exchange(states_[rank].borrowed, {})) {
+      State& state = states_[lender];
+      --state.lent[chunk];
+      if (state.unmatched == 0 && state.step < length(lender)) {
+        post(lender);
       }
     }
   }
@@ -297,6 +345,11 @@ class Simulation {
               fmt::format("this step receives {} chunks, step {} of rank {} sends {}",
                           receive.actions.size(), send.step, from, send.actions.size()));
     }
+    if (borrowed_[to][receive.actions.front().chunk]) {
+      const int chunk = send.actions.front().chunk;
+      states_[to].borrowed.emplace_back(from, chunk);
+      ++states_[from].lent[chunk];
+    }
     complete_one(from, over);
     complete_one(to, over);
   }
@@ -355,14 +408,38 @@ class Simulation {
 
   // --- What must hold at the end -----------------------------------------------------------------
 
-  // The first message of a rank's current step that waits for its counterpart.
-  const Posted& waiting(int rank) const {
+  // What a rank waits for: a peer's half of a message, or that it gives back a chunk.
+  struct Wait {
+    int peer;
+    std::string what;
+    const Posted* posted;  // nullptr for a chunk
+  };
+
+  Wait wait_of(int rank) const {
+    const auto for_message = [&](const Posted& posted) {
+      const Action& action = posted.actions.front();
+      return Wait{action.peer,
+                  fmt::format("rank {} in step {} with {} of chunk {} for rank {}", rank,
+                              posted.step, name_of(action.verb), action.chunk, action.peer),
+                  &posted};
+    };
     for (int peer = 0; peer < ranks_; ++peer) {
       if (!channel(rank, peer).sends.empty()) {
-        return channel(rank, peer).sends.front();
+        return for_message(channel(rank, peer).sends.front());
       }
       if (!channel(peer, rank).receives.empty()) {
-        return channel(peer, rank).receives.front();
+        return for_message(channel(peer, rank).receives.front());
+      }
+    }
+    for (int peer = 0; peer < ranks_; ++peer) {
+      for (const auto& [lender, chunk] : states_[peer].borrowed) {
+        if (lender == rank) {
+          return {peer,
+                  fmt::format("rank {} in step {} before it writes to chunk {}, which it has lent, "
+                              "for rank {}",
+                              rank, states_[rank].step, chunk, peer),
+                  nullptr};
+        }
       }
     }
     throw std::logic_error("refute: a rank neither waits nor is at its end");
@@ -380,22 +457,17 @@ class Simulation {
     std::vector<int> path;
     while (std::ranges::find(path, rank) == path.end()) {
       path.push_back(rank);
-      const Posted& posted = waiting(rank);
-      const int peer = posted.actions.front().peer;
-      if (states_[peer].step == length(peer)) {
-        refuted(rank, posted.step, posted.actions.front(),
-                fmt::format("never matched, rank {} has ended", peer));
+      const Wait wait = wait_of(rank);
+      if (states_[wait.peer].step == length(wait.peer)) {
+        refuted(rank, wait.posted->step, wait.posted->actions.front(),
+                fmt::format("never matched, rank {} has ended", wait.peer));
       }
-      rank = peer;
+      rank = wait.peer;
     }
     path.erase(path.begin(), std::ranges::find(path, rank));
     std::string circle;
     for (const int member : path) {
-      const Posted& posted = waiting(member);
-      const Action& action = posted.actions.front();
-      circle += fmt::format("{}rank {} in step {} with {} of chunk {} for rank {}",
-                            circle.empty() ? "" : ", ", member, posted.step, name_of(action.verb),
-                            action.chunk, action.peer);
+      circle += fmt::format("{}{}", circle.empty() ? "" : ", ", wait_of(member).what);
     }
     throw Refutation{"deadlock, each waits for the next: " + circle};
   }
@@ -436,7 +508,7 @@ class Simulation {
                                              expressions_.to_string(held.expression), first.first,
                                              expressions_.to_string(first.second))};
     }
-    if (options_.rank_order && held.expression != expressions_.in_rank_order(ranks_)) {
+    if (options_.rank_order && !expressions_.is_in_rank_order(held.expression, ranks_)) {
       throw Refutation{where() + fmt::format("adds {}, not in the order of the ranks",
                                              expressions_.to_string(held.expression))};
     }
@@ -447,6 +519,7 @@ class Simulation {
   const Promises promises_;
   const ProofOptions options_;
   const bool keeps_history_;
+  std::vector<std::vector<bool>> borrowed_;  // by rank and chunk
   Expressions expressions_;
   Contents initial_;
   std::vector<State> states_;

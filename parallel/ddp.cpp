@@ -157,7 +157,12 @@ double Ddp::gradient_norm() {
 // Ring all-reduce: each of the N - 1 steps of both halves moves the whole bucket once, over all
 // ranks.
 Bytes Ddp::expected_gradient_traffic() const {
-  return 2 * (communicator_.world_size() - 1) * model_.parameter_count() * size_of(model_.dtype());
+  Bytes expected;
+  for (const Bucket& bucket : buckets_) {
+    expected += communicator_.expected_traffic(Operation::all_reduce, bucket.gradients.elements(),
+                                               model_.dtype());
+  }
+  return expected;
 }
 
 }  // namespace ringworld

@@ -69,7 +69,8 @@ struct DeviceOptions {
   bool poison = poison_by_default;
 };
 
-// One tensor's memory; gives it back to the device when the last tensor that views it goes.
+// One tensor's memory; gives it back to the device when the last tensor that views it goes. Without
+// a device it is another rank's memory, which this one may only read.
 class Storage;
 
 class Device : public std::enable_shared_from_this<Device> {
@@ -107,7 +108,11 @@ class Storage {
  public:
   Storage(std::shared_ptr<Device> device, std::byte* address, Bytes bytes, Category category)
       : device_(std::move(device)), address_(address), bytes_(bytes), category_(category) {}
-  ~Storage() { device_->give_back(address_, bytes_, category_); }
+  ~Storage() {
+    if (device_ != nullptr) {
+      device_->give_back(address_, bytes_, category_);
+    }
+  }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 

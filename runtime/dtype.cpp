@@ -13,14 +13,13 @@ namespace {
 struct DTypeInfo {
   DType dtype;
   std::string_view name;
-  std::int64_t bytes;
   bool floating;
 };
 
 constexpr DTypeInfo table[] = {
-    {DType::f64, "f64", 8, true}, {DType::f32, "f32", 4, true},  {DType::bf16, "bf16", 2, true},
-    {DType::f16, "f16", 2, true}, {DType::i64, "i64", 8, false}, {DType::i32, "i32", 4, false},
-    {DType::i8, "i8", 1, false},
+    {DType::f64, "f64", true}, {DType::f32, "f32", true},  {DType::bf16, "bf16", true},
+    {DType::f16, "f16", true}, {DType::i64, "i64", false}, {DType::i32, "i32", false},
+    {DType::i8, "i8", false},
 };
 
 const DTypeInfo& info(DType dtype) {
@@ -29,9 +28,6 @@ const DTypeInfo& info(DType dtype) {
 
 }  // namespace
 
-Bytes size_of(DType dtype) {
-  return Bytes(info(dtype).bytes);
-}
 std::string_view name_of(DType dtype) {
   return info(dtype).name;
 }

@@ -14,7 +14,10 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, i8 };
 inline constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                                        DType::i64, DType::i32, DType::i8};
 
-Bytes size_of(DType dtype);             // of one element
+inline Bytes size_of(DType dtype) {  // of one element
+  constexpr std::int64_t sizes[] = {8, 4, 2, 2, 8, 4, 1};
+  return Bytes(sizes[static_cast<std::size_t>(dtype)]);
+}
 std::string_view name_of(DType dtype);  // "f64", "bf16", ...
 bool is_floating(DType dtype);
 // Throws UsageError that lists the known types.

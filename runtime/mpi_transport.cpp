@@ -24,10 +24,14 @@
 #include <sys/prctl.h>
 #endif
 
+#include "runtime/cgroup.h"
 #include "runtime/cpus.h"
 #include "runtime/error.h"
+#include "runtime/launcher.h"
+#include "runtime/mpi_collectives.h"
 #include "runtime/raw.h"
 #include "runtime/transport.h"
+#include "runtime/waiting.h"
 
 namespace ringworld {
 namespace {
@@ -40,49 +44,6 @@ void check(int code, const char* call) {
     throw CommunicationError(fmt::format("{}: {}", call, std::string_view(text, length)));
   }
 }
-
-// --- Waiting -------------------------------------------------------------------------------------
-
-// What a rank does between two looks at its messages. Spinning is best while every rank has a core
-// of its own and fatal when not: the peer that is waited for may need this very core, and gets it
-// only when the scheduler's time slice ends. So a waiting rank spins only briefly and only with a
-// core of its own, then yields, then sleeps longer and longer, so that a long wait costs little.
-class BackOff {
- public:
-  explicit BackOff(bool own_core) : spins_(own_core ? 200 : 0) {}
-
-  void pause() {
-    ++looks_;
-    if (looks_ <= spins_) {
-      return;
-    }
-    if (looks_ <= spins_ + yields) {
-      std::this_thread::yield();
-      return;
-    }
-    sharpen_timer();
-    std::this_thread::sleep_for(sleep_);
-    sleep_ = std::min(sleep_ * 5 / 4, longest_sleep);
-  }
-
-  bool sleeping() const { return looks_ > spins_ + yields; }
-
- private:
-  static constexpr int yields = 50;
-  static constexpr std::chrono::nanoseconds longest_sleep{200'000};
-
-  // Linux rounds a thread's sleeps up by 50 us unless told otherwise.
-  static void sharpen_timer() {
-#ifdef __linux__
-    thread_local const int result = prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-    static_cast<void>(result);
-#endif
-  }
-
-  const int spins_;
-  int looks_ = 0;
-  std::chrono::nanoseconds sleep_{20'000};
-};
 
 // --- The library and its launcher ----------------------------------------------------------------
 
@@ -104,37 +65,6 @@ std::string library_name() {
     }
   }
   return name;
-}
-
-std::optional<int> number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? std::nullopt : std::optional(std::atoi(text));
-}
-
-// A launcher of another MPI library starts the processes, but this library does not understand how
-// they are to find one another, and each is alone.
-void check_launcher(int world_size) {
-  if (world_size != 1) {
-    return;
-  }
-  std::string evidence;
-  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (number_in_environment(size).value_or(1) > 1) {
-      evidence = fmt::format("{} is {}", size, std::getenv(size));
-    }
-  }
-  for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    if (evidence.empty() && number_in_environment(rank).value_or(0) > 0) {
-      evidence = fmt::format("{} is {}", rank, std::getenv(rank));
-    }
-  }
-  if (!evidence.empty()) {
-    throw CommunicationError(fmt::format(
-        "this program was built with {}, which sees one process, but a launcher has started "
-        "several ({}): it belongs to another MPI library. Start the program with the mpiexec of "
-        "{} (on Debian: mpiexec.mpich or mpiexec.openmpi), or build it with the launcher's library",
-        library_name(), evidence, library_name()));
-  }
 }
 
 // Ends the process when the library does not come up in time: another rank is missing, stopped or
@@ -166,10 +96,8 @@ class StartLimit {
 // A rank whose launcher is gone has nobody left to end it.
 void end_with_launcher() {
 #ifdef __linux__
-  for (const char* rank : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"}) {
-    if (std::getenv(rank) != nullptr) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-    }
+  if (find_launcher().rank) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
   }
 #endif
 }
@@ -180,6 +108,7 @@ class MpiTransport final : public Transport {
  public:
   MpiTransport(int* argc, char*** argv) {
     const StartLimit start_limit;
+    find_launcher();  // before MPI sets variables of its own
     end_with_launcher();
     int level = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
@@ -193,6 +122,8 @@ class MpiTransport final : public Transport {
 
   ~MpiTransport() override {
     if (posted_.empty() && std::uncaught_exceptions() <= exceptions_) {
+      library_.reset();
+      MPI_Comm_free(&control_);
       MPI_Comm_free(&world_);
       MPI_Finalize();
     } else {
@@ -204,36 +135,44 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   int local_ranks() const override { return local_ranks_; }
+  bool own_core() const override { return own_core_; }
+  std::string_view name() const override { return "mpi"; }
   std::string description() const override { return library_name(); }
   void bind(Backend& backend) override { backend_ = &backend; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
 
-  Ticket send(int to, Tag tag, const Tensor& x) override {
-    Posted posted{to, true, x, {}, {}, {}};
+  Ticket send(int to, Signature signature, const Tensor& x) override {
+    Posted posted{.peer = to, .is_send = true, .signature = signature, .tensor = x};
     for_pieces(x, [&](std::byte* address, int bytes) {
-      check(MPI_Isend(address, bytes, MPI_BYTE, to, tag, world_, &posted.begin(bytes)),
-            "MPI_Isend");
+      check(
+          MPI_Isend(address, bytes, MPI_BYTE, to, tag_of(signature), world_, &posted.begin(bytes)),
+          "MPI_Isend");
     });
     return keep(std::move(posted));
   }
 
-  Ticket receive(int from, Tag tag, const Tensor& out) override {
-    return keep(post_receive(from, tag, out));
-  }
-
-  Ticket receive_reduce(int from, Tag tag, const Tensor& out, ReduceOp op) override {
-    const Tensor staging =
-        backend_->empty(out.dtype(), Shape{out.elements()}, Category::communication);
-    Posted posted = post_receive(from, tag, staging);
-    posted.reduce_into = out;
-    posted.op = op;
+  // Whatever comes next from that rank is taken, and its tag looked at then.
+  Ticket receive(int from, Signature signature, const Tensor& out) override {
+    Posted posted{.peer = from, .is_send = false, .signature = signature, .tensor = out};
+    for_pieces(out, [&](std::byte* address, int bytes) {
+      check(MPI_Irecv(address, bytes, MPI_BYTE, from, MPI_ANY_TAG, world_, &posted.begin(bytes)),
+            "MPI_Irecv");
+    });
     return keep(std::move(posted));
   }
 
+  Ticket read(int from, Signature signature, DType dtype, std::int64_t elements) override {
+    const Tensor staging = backend_->empty(dtype, Shape{elements}, Category::communication);
+    const Ticket ticket = receive(from, signature, staging);
+    readings_.emplace(ticket, staging);
+    return ticket;
+  }
+  Tensor reading(Ticket ticket) override { return readings_.at(ticket); }
+  void done_reading(Ticket ticket) override { readings_.erase(ticket); }
+  bool in_place(int /*peer*/) const override { return false; }
+
   std::size_t wait_any(std::span<const Ticket> tickets) override {
-    using Clock = std::chrono::steady_clock;
-    BackOff back_off(own_core_);
-    std::optional<Clock::time_point> deadline;  // set at the first sleep: no clock on the fast path
+    Waiting waiting(own_core_, timeout_);
     for (;;) {
       check_usable();
       for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -241,35 +180,91 @@ class MpiTransport final : public Transport {
           return i;
         }
       }
-      back_off.pause();
-      if (back_off.sleeping() && timeout_.count() != 0) {
-        const auto now = Clock::now();
-        deadline = deadline.value_or(now + timeout_);
-        if (now >= *deadline) {
-          const Posted& posted = posted_.at(tickets.front());
-          give_up(fmt::format("waited {} s for rank {} to {}",
-                              static_cast<double>(timeout_.count()) / 1000, posted.peer,
-                              posted.is_send ? "receive" : "send"));
-        }
+      if (waiting.pause()) {
+        continue;
+      }
+      if (waiting.expired()) {
+        const Posted& posted = posted_.at(tickets.front());
+        give_up(fmt::format("waited {} s for rank {} to {}",
+                            static_cast<double>(timeout_.count()) / 1000, posted.peer,
+                            posted.is_send ? "receive" : "send"));
+      }
+      answer();
+      waiting.sleep();
+    }
+  }
+
+  bool test(Ticket ticket) override {
+    check_usable();
+    return completed(ticket);
+  }
+  void attend() override { answer(); }
+
+  Board& board() override { return board_; }
+
+  std::vector<std::optional<Statement>> statements(std::chrono::milliseconds patience) override {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    // Never freed: where an answer does not come, the library keeps the buffer.
+    auto& answers = *new std::vector<Statement>(static_cast<std::size_t>(world_size_));
+    std::vector<MPI_Request> requests(answers.size(), MPI_REQUEST_NULL);
+    std::vector<std::optional<Statement>> statements(answers.size());
+    statements[static_cast<std::size_t>(rank_)] = ringworld::read(board_);
+    for (int peer = 0; peer < world_size_; ++peer) {
+      const auto i = static_cast<std::size_t>(peer);
+      if (peer != rank_) {
+        MPI_Irecv(answers[i].data(), sizeof(Statement), MPI_BYTE, peer, answer_tag, control_,
+                  &requests[i]);
+        MPI_Request question = MPI_REQUEST_NULL;
+        MPI_Isend(nullptr, 0, MPI_BYTE, peer, question_tag, control_, &question);
+        MPI_Request_free(&question);
       }
     }
+    Waiting waiting(false, patience);
+    for (;;) {
+      bool all = true;
+      for (std::size_t peer = 0; peer < requests.size(); ++peer) {
+        int done = 0;
+        if (!statements[peer] &&
+            MPI_Test(&requests[peer], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+          statements[peer] = answers[peer];
+        }
+        all = all && statements[peer];
+      }
+      answer();
+      if (all || std::chrono::steady_clock::now() >= deadline) {
+        return statements;
+      }
+      waiting.sleep();
+    }
+  }
+
+  LibraryCollectives* library() override {
+    if (library_ == nullptr) {
+      library_ = make_mpi_collectives(world_, [this] { return timeout_; });
+    }
+    return library_.get();
   }
 
   void abandon() override { abandoned_ = true; }
 
  private:
+  static constexpr int question_tag = 1;
+  static constexpr int answer_tag = 2;
+
+  // Every MPI library supports tags up to 32767.
+  static int tag_of(Signature signature) { return static_cast<int>(signature & 0x7fff); }
+
   // A posted verb, in as many pieces as its size needs.
   struct Posted {
     int peer;
     bool is_send;
-    Tensor tensor;       // what is sent, or where the message goes
-    Tensor reduce_into;  // undefined unless it is reduced then
-    ReduceOp op;
+    Signature signature;
+    Tensor tensor;  // what is sent, or where the message goes
     struct Piece {
       MPI_Request request;
       int bytes;
     };
-    std::vector<Piece> pieces;
+    std::vector<Piece> pieces = {};
 
     MPI_Request& begin(int bytes) {
       return pieces.emplace_back(Piece{MPI_REQUEST_NULL, bytes}).request;
@@ -278,7 +273,10 @@ class MpiTransport final : public Transport {
 
   void set_up(int level) {
     check(MPI_Comm_size(MPI_COMM_WORLD, &world_size_), "MPI_Comm_size");
-    check_launcher(world_size_);
+    if (const std::string problem = launcher_problem(world_size_, library_name(), find_launcher());
+        !problem.empty()) {
+      throw CommunicationError(problem);
+    }
     // The communication stream's thread calls MPI while the main thread does not.
     if (level < MPI_THREAD_SERIALIZED) {
       throw CommunicationError(
@@ -289,12 +287,18 @@ class MpiTransport final : public Transport {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_dup(world_, &control_), "MPI_Comm_dup");
     MPI_Comm node = MPI_COMM_NULL;
     check(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
           "MPI_Comm_split_type");
     check(MPI_Comm_size(node, &local_ranks_), "MPI_Comm_size");
+    CpuMask mask = allowed_cpu_mask();  // of all ranks here: a launcher may bind each to its own
+    check(MPI_Allreduce(MPI_IN_PLACE, mask.data(), static_cast<int>(mask.size()), MPI_UINT64_T,
+                        MPI_BOR, node),
+          "MPI_Allreduce");
     check(MPI_Comm_free(&node), "MPI_Comm_free");
-    own_core_ = local_ranks_ <= allowed_cpus();
+    const double quota = cgroup_limits().cpus;
+    own_core_ = local_ranks_ <= count(mask) && (quota == 0 || local_ranks_ <= quota);
   }
 
   // MPI counts bytes in an int.
@@ -309,15 +313,6 @@ class MpiTransport final : public Transport {
       post(raw_bytes(tensor) + first, static_cast<int>(bytes));
       first += bytes;
     } while (first < total);
-  }
-
-  Posted post_receive(int from, Tag tag, const Tensor& out) {
-    Posted posted{from, false, out, {}, {}, {}};
-    for_pieces(out, [&](std::byte* address, int bytes) {
-      check(MPI_Irecv(address, bytes, MPI_BYTE, from, tag, world_, &posted.begin(bytes)),
-            "MPI_Irecv");
-    });
-    return posted;
   }
 
   Ticket keep(Posted posted) {
@@ -335,41 +330,63 @@ class MpiTransport final : public Transport {
       Posted::Piece& piece = posted.pieces.back();
       int done = 0;
       MPI_Status status;
+      status.MPI_TAG = MPI_ANY_TAG;
       const int code = MPI_Test(&piece.request, &done, &status);
       if (code != MPI_SUCCESS) {
-        fail_message(posted, code);
+        fail_message(posted, piece, code);
       }
       if (done == 0) {
         return false;
       }
       if (!posted.is_send) {
-        check_length(posted, piece, status);
+        check_message(posted, piece, status);
       }
       posted.pieces.pop_back();
-    }
-    if (posted.reduce_into.defined()) {
-      backend_->combine(posted.reduce_into.view(Shape{posted.tensor.elements()}), posted.tensor,
-                        posted.op);
     }
     posted_.erase(found);
     return true;
   }
 
-  void check_length(const Posted& posted, const Posted::Piece& piece, const MPI_Status& status) {
+  void check_message(const Posted& posted, const Posted::Piece& piece, const MPI_Status& status) {
+    if (status.MPI_TAG != tag_of(posted.signature)) {
+      give_up(fmt::format("meets rank {} in another call", posted.peer));
+    }
     int received = 0;
     check(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
     if (received != piece.bytes) {
-      give_up(fmt::format("expected {} bytes from rank {} and got {}", piece.bytes, posted.peer,
-                          received));
+      give_up(fmt::format("meets rank {} in another call (expected {} bytes and got {})",
+                          posted.peer, piece.bytes, received));
     }
   }
 
-  [[noreturn]] void fail_message(const Posted& posted, int code) {
+  [[noreturn]] void fail_message(const Posted& posted, const Posted::Piece& piece, int code) {
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(code, &kind);
+    if (kind == MPI_ERR_TRUNCATE) {
+      give_up(fmt::format("meets rank {} in another call (expected {} bytes and got more)",
+                          posted.peer, piece.bytes));
+    }
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     MPI_Error_string(code, text, &length);
     give_up(fmt::format("could not {} rank {}: {}", posted.is_send ? "send to" : "receive from",
                         posted.peer, std::string_view(text, length)));
+  }
+
+  // Tells whoever asks what this rank does.
+  void answer() {
+    int asked = 0;
+    MPI_Status status;
+    while (MPI_Iprobe(MPI_ANY_SOURCE, question_tag, control_, &asked, &status) == MPI_SUCCESS &&
+           asked != 0) {
+      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, question_tag, control_, MPI_STATUS_IGNORE);
+      MPI_Request request = MPI_REQUEST_NULL;
+      const auto* said =
+          new Statement(ringworld::read(board_));  // never freed, as the asked one ends the job
+      MPI_Isend(said->data(), sizeof(Statement), MPI_BYTE, status.MPI_SOURCE, answer_tag, control_,
+                &request);
+      MPI_Request_free(&request);
+    }
   }
 
   void check_usable() {
@@ -388,6 +405,7 @@ class MpiTransport final : public Transport {
 
   const int exceptions_ = std::uncaught_exceptions();
   MPI_Comm world_ = MPI_COMM_NULL;
+  MPI_Comm control_ = MPI_COMM_NULL;  // for statements
   int rank_ = 0;
   int world_size_ = 1;
   int local_ranks_ = 1;
@@ -395,6 +413,9 @@ class MpiTransport final : public Transport {
   Backend* backend_ = nullptr;
   std::chrono::milliseconds timeout_{0};
   std::unordered_map<Ticket, Posted> posted_;
+  std::unordered_map<Ticket, Tensor> readings_;
+  Board board_{};
+  std::unique_ptr<LibraryCollectives> library_;
   Ticket next_ticket_ = 0;
   std::atomic<bool> abandoned_ = false;
   std::string broken_;  // why, once a wait has thrown
@@ -420,8 +441,8 @@ std::vector<std::string> gather_mpi_failures(const std::string& message,
                  static_cast<int>(length), MPI_CHAR, MPI_COMM_WORLD, &request);
 
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  BackOff back_off(false);
-  for (int done = 0; done == 0; back_off.pause()) {
+  Waiting waiting(false, patience);
+  for (int done = 0; done == 0; waiting.sleep()) {
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     if (done == 0 && std::chrono::steady_clock::now() >= deadline) {
       return {};

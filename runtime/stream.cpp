@@ -1,94 +1,128 @@
 #include "runtime/stream.h"
 
-#include <stdexcept>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
 #include <utility>
+
+#include "runtime/waiting.h"
 
 namespace ringworld {
 
-struct Work::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::exception_ptr failure;
-
-  void finish(std::exception_ptr why) {
-    {
-      const std::lock_guard lock(mutex);
-      done = true;
-      failure = std::move(why);
-    }
-    changed.notify_all();
-  }
-};
-
-struct Stream::Item {
+struct Stream::Item final : Work::Task {
   std::function<void()> body;
-  std::shared_ptr<Work::State> state;
+  std::shared_ptr<Queue> queue;
+  bool is_done = false;  // guarded by the queue's mutex, as is the failure
+  std::exception_ptr failure = nullptr;
+
+  void wait() override;
+  bool done() override;
 };
 
-void Work::wait() {
-  if (state_ == nullptr) {
-    return;
-  }
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
-  if (state_->failure != nullptr) {
-    std::rethrow_exception(state_->failure);
-  }
-}
+struct Stream::Queue {
+  std::mutex mutex;
+  std::condition_variable wake;     // the stream's thread
+  std::condition_variable changed;  // who waits for a work
+  std::deque<std::shared_ptr<Item>> works;
+  std::exception_ptr failure;
+  bool wanted = false;   // the thread is to run what there is
+  bool running = false;  // some thread runs a work
+  bool closing = false;
 
-bool Work::done() const {
-  if (state_ == nullptr) {
-    return true;
-  }
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-Stream::Stream() : thread_([this] { run(); }) {}
-
-Stream::~Stream() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  wake_.notify_one();
-  thread_.join();
-}
-
-Work Stream::submit(std::function<void()> body) {
-  auto state = std::make_shared<Work::State>();
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(body), state});
-  }
-  wake_.notify_one();
-  return Work(std::move(state));
-}
-
-void Stream::run() {
-  for (;;) {
-    Item item;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return closing_ || !queue_.empty(); });
-      if (queue_.empty()) {
-        return;
-      }
-      item = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    if (failure_ == nullptr) {
+  // Runs the first work. With the mutex held, which is released meanwhile.
+  void run_one(std::unique_lock<std::mutex>& lock) {
+    const std::shared_ptr<Item> work = std::move(works.front());
+    works.pop_front();
+    running = true;
+    std::exception_ptr thrown = failure;
+    lock.unlock();
+    if (thrown == nullptr) {
       try {
-        item.body();
+        work->body();
       } catch (...) {
-        failure_ = std::current_exception();
+        thrown = std::current_exception();
       }
     }
     // Before the waiter goes on, so that what the work held is free when it does.
-    item.body = nullptr;
-    item.state->finish(failure_);
+    work->body = nullptr;
+    lock.lock();
+    running = false;
+    wanted = wanted && !works.empty();
+    failure = thrown;
+    work->failure = thrown;
+    work->is_done = true;
+    changed.notify_all();
   }
+
+  void run_all() {
+    Waiting::share_core();
+    std::unique_lock lock(mutex);
+    for (;;) {
+      wake.wait(lock, [&] { return !running && (wanted || closing); });
+      if (!works.empty()) {
+        run_one(lock);
+        continue;
+      }
+      wanted = false;
+      if (closing) {
+        return;
+      }
+    }
+  }
+};
+
+void Stream::Item::wait() {
+  std::unique_lock lock(queue->mutex);
+  while (!is_done) {
+    if (queue->running) {
+      queue->changed.wait(lock);
+    } else {
+      queue->run_one(lock);
+    }
+  }
+  if (queue->wanted && !queue->works.empty()) {
+    queue->wake.notify_one();  // what follows is the thread's again
+  }
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+bool Stream::Item::done() {
+  const std::lock_guard lock(queue->mutex);
+  if (!is_done) {  // who only asks must not ask forever
+    queue->wanted = true;
+    queue->wake.notify_one();
+  }
+  return is_done;
+}
+
+Stream::Stream() : queue_(std::make_shared<Queue>()), thread_([this] { queue_->run_all(); }) {}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->closing = true;
+  }
+  queue_->wake.notify_one();
+  thread_.join();
+}
+
+Work Stream::submit(std::function<void()> body, Start start) {
+  auto item = std::make_shared<Item>();
+  item->body = std::move(body);
+  item->queue = queue_;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->wanted = queue_->wanted || start == Start::now || !queue_->works.empty();
+    queue_->works.push_back(item);
+    if (!queue_->wanted || queue_->running) {
+      return Work(std::move(item));
+    }
+  }
+  queue_->wake.notify_one();
+  return Work(std::move(item));
 }
 
 }  // namespace ringworld

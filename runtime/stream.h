@@ -1,51 +1,61 @@
-// A stream: a thread that runs what it is given, one after the other, in order.
+// A stream: what it is given runs one after the other, in order, beside the thread that gives it.
 //
 // Collectives run on the communication stream while the main thread computes. What was submitted is
 // a Work; an exception inside it is rethrown by wait. After an exception the stream runs nothing
 // more: later works fail with the same exception, since peers no longer agree on what comes next.
+//
+// The stream has a thread, but who waits for a work that has not begun runs it, and all before it,
+// himself: handing it over would cost two switches between threads. A short work may be left for
+// that, and then begins when it is waited for or when the next one is submitted. Works run on one
+// thread at a time, whichever it is.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 namespace ringworld {
 
 class Work {
  public:
+  // What can be waited for: a work of a stream, or of whoever else has some.
+  class Task {
+   public:
+    virtual ~Task() = default;
+    virtual void wait() = 0;
+    virtual bool done() = 0;
+  };
+
   Work() = default;  // nothing to wait for
-  void wait();       // returns when done, rethrows what the work threw; may be called again
-  bool done() const;
+  explicit Work(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+
+  // Returns when done, rethrows what the work threw; may be called again.
+  void wait() {
+    if (task_ != nullptr) {
+      task_->wait();
+    }
+  }
+  bool done() const { return task_ == nullptr || task_->done(); }
 
  private:
-  friend class Stream;
-  struct State;
-  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  std::shared_ptr<State> state_;
+  std::shared_ptr<Task> task_;
 };
 
 class Stream {
  public:
+  enum class Start { now, when_waited_for };
+
   Stream();
   ~Stream();  // runs what was submitted, then ends the thread
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  [[nodiscard]] Work submit(std::function<void()> body);
+  [[nodiscard]] Work submit(std::function<void()> body, Start start = Start::now);
 
  private:
   struct Item;
-  void run();
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Item> queue_;
-  std::exception_ptr failure_;
-  bool closing_ = false;
+  struct Queue;
+  std::shared_ptr<Queue> queue_;
   std::thread thread_;
 };
 

@@ -27,14 +27,6 @@ std::int64_t Shape::operator[](int axis) const {
   return sizes_[static_cast<std::size_t>(index)];
 }
 
-std::int64_t Shape::elements() const {
-  std::int64_t product = 1;
-  for (int axis = 0; axis < axes_; ++axis) {
-    product *= sizes_[static_cast<std::size_t>(axis)];
-  }
-  return product;
-}
-
 std::int64_t Shape::rows() const {
   std::int64_t product = 1;
   for (int axis = 0; axis + 1 < axes_; ++axis) {

@@ -27,7 +27,13 @@ class Shape {
 
   int axes() const { return axes_; }
   std::int64_t operator[](int axis) const;  // negative counts from the end: shape[-1]
-  std::int64_t elements() const;
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (int axis = 0; axis < axes_; ++axis) {
+      product *= sizes_[static_cast<std::size_t>(axis)];
+    }
+    return product;
+  }
   // Rows of the matrix that the last axis makes the columns of: the product of all other axes.
   std::int64_t rows() const;
   bool operator==(const Shape& other) const = default;

@@ -1,6 +1,7 @@
-// Ranks as threads of one process. Nothing is buffered: a receive copies or reduces straight from
-// the sender's tensor, on the receiver's thread, and the send completes then. That makes it the
-// strictest transport there is, and one that ThreadSanitizer can see through.
+// Ranks as threads of one process. Nothing is buffered: a receive copies straight from the sender's
+// tensor, on the receiver's thread, and the send completes then; what is read is the sender's
+// tensor itself. That makes it the strictest transport there is, and one that ThreadSanitizer can
+// see through.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -8,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,22 +26,25 @@ struct Posted {
   enum class State {
     unmatched,
     matched,  // both ends are posted; the receiver's thread has not begun
-    moving,   // the receiver's thread reads the sender's tensor
+    moving,   // the receiver's thread reads the sender's tensor: copies it, or holds it
     done,
     withdrawn,  // a send whose rank gave up before it was read
   };
 
   int peer = 0;
   bool is_send = false;
+  Signature signature = 0;
   Tensor tensor;
-  std::optional<ReduceOp> op;  // of a receive that reduces
+  DType dtype = DType::f32;
+  std::int64_t elements = 0;
+  bool reads = false;  // of a receive: the sender's tensor is held instead of copied
   State state = State::unmatched;
   std::shared_ptr<Posted> send;  // of a matched receive
   std::string failure;           // why it will never complete, if so
 };
 using PostedHandle = std::shared_ptr<Posted>;
 
-// What was posted from one rank to another under one tag, in order. One of the two is empty.
+// What was posted from one rank to another, in order. One of the two is empty.
 struct Mailbox {
   std::deque<PostedHandle> sends;
   std::deque<PostedHandle> receives;
@@ -49,7 +52,8 @@ struct Mailbox {
 
 // What all ranks share.
 struct Hub {
-  explicit Hub(int world_size) : wake(world_size), arrived(world_size), gone(world_size) {}
+  explicit Hub(int world_size)
+      : wake(world_size), arrived(world_size), gone(world_size), boards(world_size) {}
 
   void wake_all() {
     for (std::condition_variable& one : wake) {
@@ -58,11 +62,12 @@ struct Hub {
   }
 
   std::mutex mutex;
-  std::vector<std::condition_variable> wake;               // by rank
-  std::vector<std::deque<PostedHandle>> arrived;           // by receiver: matched, not yet moved
-  std::vector<std::string> gone;                           // by rank: why it will post nothing more
-  std::map<std::tuple<int, int, Tag>, Mailbox> mailboxes;  // by sender, receiver, tag
-  std::optional<int> failed_rank;                          // whose body threw first; see run_rank
+  std::vector<std::condition_variable> wake;         // by rank
+  std::vector<std::deque<PostedHandle>> arrived;     // by receiver: matched, not yet moved
+  std::vector<std::string> gone;                     // by rank: why it will post nothing more
+  std::vector<Board> boards;                         // by rank
+  std::map<std::pair<int, int>, Mailbox> mailboxes;  // by sender and receiver
+  std::optional<int> failed_rank;                    // whose body threw first; see run_rank
   std::exception_ptr failure;
 };
 
@@ -71,28 +76,63 @@ class ThreadsTransport final : public Transport {
   ThreadsTransport(Hub& hub, int rank, int world_size)
       : hub_(hub), rank_(rank), world_size_(world_size) {}
 
+  ~ThreadsTransport() override {
+    const std::lock_guard lock(hub_.mutex);
+    end_readings();
+  }
+
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   int local_ranks() const override { return world_size(); }
+  std::string_view name() const override { return "threads"; }
   std::string description() const override { return "threads"; }
   void bind(Backend& backend) override { backend_ = &backend; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
 
-  Ticket send(int to, Tag tag, const Tensor& x) override {
+  Ticket send(int to, Signature signature, const Tensor& x) override {
     auto posted = std::make_shared<Posted>();
     posted->peer = to;
     posted->is_send = true;
+    posted->signature = signature;
     posted->tensor = x;
-    return post(std::move(posted), {rank_, to, tag});
+    posted->dtype = x.dtype();
+    posted->elements = x.elements();
+    return post(std::move(posted), {rank_, to});
   }
 
-  Ticket receive(int from, Tag tag, const Tensor& out) override {
-    return post_receive(from, tag, out, std::nullopt);
+  Ticket receive(int from, Signature signature, const Tensor& out) override {
+    auto posted = std::make_shared<Posted>();
+    posted->peer = from;
+    posted->signature = signature;
+    posted->tensor = out;
+    posted->dtype = out.dtype();
+    posted->elements = out.elements();
+    return post(std::move(posted), {from, rank_});
   }
 
-  Ticket receive_reduce(int from, Tag tag, const Tensor& out, ReduceOp op) override {
-    return post_receive(from, tag, out, op);
+  Ticket read(int from, Signature signature, DType dtype, std::int64_t elements) override {
+    auto posted = std::make_shared<Posted>();
+    posted->peer = from;
+    posted->signature = signature;
+    posted->dtype = dtype;
+    posted->elements = elements;
+    posted->reads = true;
+    return post(std::move(posted), {from, rank_});
   }
+
+  Tensor reading(Ticket ticket) override {
+    const std::lock_guard lock(hub_.mutex);
+    return readings_.at(ticket)->tensor;
+  }
+
+  void done_reading(Ticket ticket) override {
+    const std::lock_guard lock(hub_.mutex);
+    const PostedHandle send = std::move(readings_.at(ticket));
+    readings_.erase(ticket);
+    finish(*send);
+  }
+
+  bool in_place(int /*peer*/) const override { return true; }
 
   std::size_t wait_any(std::span<const Ticket> tickets) override {
     std::unique_lock lock(hub_.mutex);
@@ -101,8 +141,7 @@ class ThreadsTransport final : public Transport {
     for (;;) {
       move_arrived(lock);
       for (std::size_t i = 0; i < tickets.size(); ++i) {
-        if (posted_.at(tickets[i])->state == Posted::State::done) {
-          posted_.erase(tickets[i]);
+        if (forget_done(tickets[i])) {
           return i;
         }
       }
@@ -122,6 +161,29 @@ class ThreadsTransport final : public Transport {
     }
   }
 
+  bool test(Ticket ticket) override {
+    std::unique_lock lock(hub_.mutex);
+    move_arrived(lock);
+    if (forget_done(ticket)) {
+      return true;
+    }
+    if (const auto reason = hopeless({&ticket, 1})) {
+      give_up(lock, *reason);
+    }
+    return false;
+  }
+
+  Board& board() override { return hub_.boards[rank_]; }
+
+  std::vector<std::optional<Statement>> statements(
+      std::chrono::milliseconds /*patience*/) override {
+    std::vector<std::optional<Statement>> statements;
+    for (const Board& board : hub_.boards) {
+      statements.push_back(ringworld::read(board));
+    }
+    return statements;
+  }
+
   void abandon() override {
     const std::lock_guard lock(hub_.mutex);
     abandoned_ = true;
@@ -129,19 +191,24 @@ class ThreadsTransport final : public Transport {
   }
 
  private:
+  // Whether it is complete.
+  bool forget_done(Ticket ticket) {
+    const auto found = posted_.find(ticket);
+    if (found->second->state != Posted::State::done) {
+      return false;
+    }
+    if (found->second->reads) {
+      readings_.emplace(ticket, std::move(found->second->send));
+    }
+    posted_.erase(found);
+    return true;
+  }
+
   static std::string to_text(std::chrono::milliseconds time) {
     return fmt::format("{} s", static_cast<double>(time.count()) / 1000);
   }
 
-  Ticket post_receive(int from, Tag tag, const Tensor& out, std::optional<ReduceOp> op) {
-    auto posted = std::make_shared<Posted>();
-    posted->peer = from;
-    posted->tensor = out;
-    posted->op = op;
-    return post(std::move(posted), {from, rank_, tag});
-  }
-
-  Ticket post(PostedHandle posted, const std::tuple<int, int, Tag>& address) {
+  Ticket post(PostedHandle posted, const std::pair<int, int>& address) {
     const std::lock_guard lock(hub_.mutex);
     if (!broken_.empty()) {
       throw CommunicationError(broken_);
@@ -164,12 +231,14 @@ class ThreadsTransport final : public Transport {
   void match(const PostedHandle& send, const PostedHandle& receive) {
     const int sender = receive->peer;
     const int receiver = send->peer;
-    if (send->tensor.bytes() != receive->tensor.bytes() ||
-        send->tensor.dtype() != receive->tensor.dtype()) {
-      send->failure = receive->failure =
-          fmt::format("sizes disagree: rank {} sends {} of {}, rank {} receives {} of {}", sender,
-                      to_string(send->tensor.bytes()), name_of(send->tensor.dtype()), receiver,
-                      to_string(receive->tensor.bytes()), name_of(receive->tensor.dtype()));
+    if (send->signature != receive->signature || send->elements != receive->elements ||
+        send->dtype != receive->dtype) {
+      const std::string what = fmt::format(
+          "in another call (rank {} sends {} elements of {}, rank {} receives {} of {})", sender,
+          send->elements, name_of(send->dtype), receiver, receive->elements,
+          name_of(receive->dtype));
+      send->failure = fmt::format("meets rank {} {}", receiver, what);
+      receive->failure = fmt::format("meets rank {} {}", sender, what);
     } else if (send->state == Posted::State::withdrawn) {
       receive->failure = send->failure;
     } else {
@@ -187,9 +256,15 @@ class ThreadsTransport final : public Transport {
     while (!arrived.empty() && !broken_now()) {
       const PostedHandle receive = arrived.front();
       arrived.pop_front();
-      const PostedHandle send = std::exchange(receive->send, nullptr);
+      PostedHandle send = std::exchange(receive->send, nullptr);
       if (send->state == Posted::State::withdrawn) {
         receive->failure = send->failure;
+        continue;
+      }
+      if (receive->reads) {
+        send->state = Posted::State::moving;
+        receive->state = Posted::State::done;
+        receive->send = send;
         continue;
       }
       send->state = receive->state = Posted::State::moving;
@@ -208,14 +283,28 @@ class ThreadsTransport final : public Transport {
 
   std::exception_ptr move(const Posted& receive, const Posted& send) {
     try {
-      if (receive.op) {
-        backend_->combine(receive.tensor, send.tensor, *receive.op);
-      } else {
-        backend_->copy(receive.tensor, send.tensor);
-      }
+      backend_->copy(receive.tensor, send.tensor);
       return nullptr;
     } catch (...) {
       return std::current_exception();
+    }
+  }
+
+  // With the mutex held: the rank that sent it may go on.
+  void finish(Posted& send) {
+    send.state = Posted::State::done;
+    hub_.wake_all();
+  }
+
+  void end_readings() {
+    for (auto& [ticket, send] : readings_) {
+      finish(*send);
+    }
+    readings_.clear();
+    for (auto& [ticket, posted] : posted_) {
+      if (posted->reads && posted->state == Posted::State::done) {
+        finish(*posted->send);
+      }
     }
   }
 
@@ -255,6 +344,7 @@ class ThreadsTransport final : public Transport {
         hub_.gone[rank_] = "has given up: it " + reason;
       }
     }
+    end_readings();
     for (const auto& entry : posted_) {
       const auto& posted = entry.second;
       if (!posted->is_send) {
@@ -276,6 +366,7 @@ class ThreadsTransport final : public Transport {
   Backend* backend_ = nullptr;
   std::chrono::milliseconds timeout_{0};
   std::unordered_map<Ticket, PostedHandle> posted_;
+  std::unordered_map<Ticket, PostedHandle> readings_;  // the sends that are being read
   Ticket next_ticket_ = 0;
   bool abandoned_ = false;  // guarded by the hub's mutex
   std::string broken_;      // why, once a wait has thrown

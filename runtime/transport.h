@@ -1,60 +1,116 @@
-// The verbs between ranks: send, receive, receive-and-reduce, wait.
+// The verbs between ranks: send, receive, read, wait.
 //
 // Every verb is posted and returns at once; waiting completes it. Messages from one rank to another
-// with the same tag match in the order in which they were posted; sizes of matching messages are
-// equal. A send may complete only when its receive does (no buffering is promised), so an algorithm
-// may not rely on it. While a rank waits for one verb, all that it has posted makes progress.
+// meet in the order in which they were posted. Each carries the signature of the call that it
+// belongs to: where a message meets a receive of another signature or size, the two ranks are in
+// different calls, and the wait throws. A send may complete only when its receive does (no
+// buffering is promised), so an algorithm may not rely on it. While a rank waits for one verb, all
+// that it has posted makes progress.
 //
-// A transport is used by one thread at a time, the communication stream; only abandon may be called
-// from another one. Once a wait has thrown, the transport is broken: every later verb throws.
+// A transport is used by one thread at a time; only abandon may be called from another one. Once a
+// wait has thrown, the transport is broken: every later verb throws.
 //
-// Implementations: `mpi` (any MPI 3 library), `threads` (ranks as threads of one process).
+// Implementations: `mpi` (any MPI 3 library), `shared` (ranks of one machine, which read each
+// other's memory; others through a transport below it), `threads` (ranks as threads of one
+// process).
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/shared_arena.h"
 #include "runtime/tensor.h"
 
 namespace ringworld {
 
-// Distinguishes messages of different collectives: 0 to 32767, what every MPI library supports.
-using Tag = int;
-inline constexpr Tag max_tag = 32767;
+class LibraryCollectives;  // library_collectives.h
+
+// A hash of all that ranks must agree on in one call. Over MPI its lowest 15 bits travel.
+using Signature = std::uint64_t;
+
+// What a rank says of itself, for the others to read when something goes wrong: which call it is in
+// and which it finished last. The transport does not look inside.
+using Statement = std::array<std::uint64_t, 40>;
+
+// Where a rank says it: words that it changes one by one, at hardly any cost.
+using Board = std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Statement>>;
+
+inline Statement read(const Board& board) {
+  Statement statement;
+  for (std::size_t word = 0; word < board.size(); ++word) {
+    statement[word] = board[word].load(std::memory_order_relaxed);
+  }
+  return statement;
+}
 
 class Transport {
  public:
-  // A posted verb; it is waited for exactly once.
+  // A posted verb. It completes once, in a wait.
   using Ticket = std::uint64_t;
 
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  virtual int local_ranks() const = 0;          // that share this machine, this one included
-  virtual std::string description() const = 0;  // "MPICH 4.0.2", "threads"
+  virtual int local_ranks() const = 0;  // that share this machine, this one included
+  // Every rank of this machine has a CPU of its own, so that who waits may spin.
+  virtual bool own_core() const { return false; }
+  virtual std::string_view name() const = 0;    // "mpi", "shared", "threads"
+  virtual std::string description() const = 0;  // "MPICH 4.0.2, shared memory"
 
-  // The backend that reduces what arrives, and whose device holds any staging. Called by every
-  // communicator before its first verb; the last one counts.
+  // Whose device holds any staging. Called by every communicator before its first verb; the last
+  // one counts.
   virtual void bind(Backend& backend) = 0;
   // How long a wait may see none of its verbs complete before it throws. Zero: forever.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 
-  virtual Ticket send(int to, Tag tag, const Tensor& x) = 0;
-  virtual Ticket receive(int from, Tag tag, const Tensor& out) = 0;  // out =
-  // out = out (op) x; the reduction may happen as late as in a wait.
-  virtual Ticket receive_reduce(int from, Tag tag, const Tensor& out, ReduceOp op) = 0;
+  virtual Ticket send(int to, Signature signature, const Tensor& x) = 0;
+  virtual Ticket receive(int from, Signature signature, const Tensor& out) = 0;  // out = x
+  // Receives `elements` of `dtype` to where the transport likes: staging, or the sender's own
+  // memory, read in place. When complete, reading() is the tensor, until done_reading(): until then
+  // the send may stay incomplete. Messages of one peer are done with in the order of their posting.
+  virtual Ticket read(int from, Signature signature, DType dtype, std::int64_t elements) = 0;
+  virtual Tensor reading(Ticket ticket) = 0;
+  virtual void done_reading(Ticket ticket) = 0;
+
+  // Whether messages of up to `small_message` to this rank travel with their flag: their sends are
+  // over at once, and any number of them may be under way.
+  static constexpr Bytes small_message{4096};
+  virtual bool takes_small(int /*peer*/) const { return false; }
+  // Whether messages from and to this rank are read where they lie, so that cutting them into
+  // segments would gain nothing.
+  virtual bool in_place(int peer) const = 0;
 
   // Returns when one of the verbs is complete, with its index: a send's tensor may change, a
   // receive's is there. Throws CommunicationError that names this rank and the peer when none
-  // completes within the timeout, the peer is known to be gone, or the sizes do not match.
+  // completes within the timeout, the peer is known to be gone, or the two are in different calls.
   virtual std::size_t wait_any(std::span<const Ticket> tickets) = 0;
   void wait(Ticket ticket) { wait_any({&ticket, 1}); }
+
+  // Looks once whether the verb is complete; then it is forgotten. Throws as wait_any does, but
+  // never for the time that has gone by.
+  virtual bool test(Ticket ticket) = 0;
+  // What a rank that waits elsewhere does now and then: answers what others ask this transport.
+  virtual void attend() {}
+
+  // This rank's own.
+  virtual Board& board() = 0;
+  // After a wait has thrown: the statements of all ranks, as far as they can be had within the
+  // patience; a rank that answers nothing neither waits nor has failed.
+  virtual std::vector<std::optional<Statement>> statements(std::chrono::milliseconds patience) = 0;
+
+  // The library's own collectives over all ranks, where there is a library.
+  virtual LibraryCollectives* library() { return nullptr; }
 
   // This rank gives up, for example because an exception ends it: a wait under way and every later
   // one throws. May be called from any thread.
@@ -68,6 +124,20 @@ class Transport {
 // Destroyed while an exception unwinds or with messages under way, it does not finalise, which
 // would wait for the other ranks: the process must then end through abort_mpi_job.
 std::unique_ptr<Transport> make_mpi_transport(int* argc, char*** argv);
+
+// Over `below`, which carries what goes to other machines and must outlive it: ranks whose arenas
+// can be mapped exchange messages through them, with no copy where a tensor lies in its rank's
+// arena. Every rank calls this, with an arena or with nullptr. `machines` above 1 treats the world
+// as so many equal runs of ranks, of which each believes itself on a machine of its own.
+//
+// Returns nullptr when a rank of this machine has no arena or cannot map another one's; `why_not`
+// then says why.
+//
+// The arena's front must have shared_front(below.local_ranks()) bytes.
+Bytes shared_front(int local_ranks);
+std::unique_ptr<Transport> make_shared_transport(Transport& below,
+                                                 std::shared_ptr<SharedArena> arena, int machines,
+                                                 std::string& why_not);
 
 // For a rank whose command has failed and which communicates no more. When every rank calls this
 // within `patience`, all failed: each gets all messages, by rank (the first 4000 bytes of each).

@@ -8,11 +8,8 @@
 
 namespace ringworld {
 
-void check(bool condition, std::string_view verb, std::string_view expected,
-           std::initializer_list<const Tensor*> tensors) {
-  if (condition) {
-    return;
-  }
+void fail_check(std::string_view verb, std::string_view expected,
+                std::initializer_list<const Tensor*> tensors) {
   std::string found;
   for (const Tensor* tensor : tensors) {
     found += found.empty() ? "" : ", ";

@@ -10,8 +10,14 @@ namespace ringworld {
 
 // Throws std::invalid_argument that names the verb and the dtypes and shapes of its tensors,
 // outputs first, and says what was expected of them.
-void check(bool condition, std::string_view verb, std::string_view expected,
-           std::initializer_list<const Tensor*> tensors);
+[[noreturn]] void fail_check(std::string_view verb, std::string_view expected,
+                             std::initializer_list<const Tensor*> tensors);
+inline void check(bool condition, std::string_view verb, std::string_view expected,
+                  std::initializer_list<const Tensor*> tensors) {
+  if (!condition) {
+    fail_check(verb, expected, tensors);
+  }
+}
 
 // Every tensor is defined and of one floating dtype.
 void check_floating(std::string_view verb, std::initializer_list<const Tensor*> tensors);

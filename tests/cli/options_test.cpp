@@ -320,6 +320,10 @@ TEST_F(Config, EveryOptionIsAKey) {
       value = "constant";
     if (name == "progress")
       value = "none";
+    if (name == "transport")
+      value = "shared";
+    if (name == "explain" || name == "reproducible")
+      value = "true";
     if (name.starts_with("beta") || name == "momentum" || name == "validation-fraction")
       value = "0.5";
     EXPECT_NO_THROW(train_with(name + " = \"" + value + "\"\n", name == "data" ? "" : "--data d"))

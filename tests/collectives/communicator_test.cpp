@@ -300,11 +300,11 @@ TEST(Choice, IsMadeByNameForEachOperation) {
   const CommunicatorOptions options{.algorithm = "direct",
                                     .algorithms = {{Operation::all_gather, "bruck"}}};
   run_communicators(3, options, [](Communicator& communicator) {
-    EXPECT_EQ(communicator.algorithm(Operation::all_reduce).name, "direct");
-    EXPECT_EQ(communicator.algorithm(Operation::all_gather).name, "bruck");
-    EXPECT_EQ(communicator.algorithm(Operation::barrier).name, "dissemination");
+    EXPECT_EQ(communicator.algorithm(Operation::all_reduce, Bytes(8)).name, "direct");
+    EXPECT_EQ(communicator.algorithm(Operation::all_gather, Bytes(8)).name, "bruck");
+    EXPECT_EQ(communicator.algorithm(Operation::barrier, Bytes(4)).name, "dissemination");
     communicator.use(Operation::all_reduce, "tree");
-    EXPECT_EQ(communicator.algorithm(Operation::all_reduce).name, "tree");
+    EXPECT_EQ(communicator.algorithm(Operation::all_reduce, Bytes(8)).name, "tree");
     expect_error<UsageError>([&] { communicator.use(Operation::scatter, "ring"); },
                              {"no algorithm \"ring\" for scatter", "tree"});
   });
@@ -419,19 +419,23 @@ TEST(Subgroup, OfRanksThatDoNotFitIsRefused) {
 // --- Disagreement and failure --------------------------------------------------------------------
 
 // Every rank makes its call, and must get a CommunicationError that says what it called and names
-// itself and a peer.
+// itself; at least one learns what another rank called instead.
 void expect_disagreement(const std::function<Work(Communicator&, const Tensor&)>& call,
-                         const std::string& what) {
-  run_on_threads(3, [&](Transport& transport) {
+                         const std::string& what, int ranks = 3) {
+  std::atomic<int> told = 0;
+  run_on_threads(ranks, [&](Transport& transport) {
     const auto backend = make_cpu_backend(Device::create({.poison = true}), 1);
     Communicator communicator(transport, *backend, {.timeout = milliseconds(300)});
     const Tensor x = filled(communicator, DType::f32, 12, 1);
     const std::string self = "rank " + std::to_string(transport.rank()) + " ";
-    expect_error<CommunicationError>([&] { call(communicator, x).wait(); },
-                                     {what, "\"contract", "call 1", self, "for rank"});
+    const std::string message =
+        expect_error<CommunicationError>([&] { call(communicator, x).wait(); },
+                                         {what, "\"contract", "call 1", self, "failed: rank "});
     // Nothing after it succeeds either.
     expect_error<CommunicationError>([&] { communicator.barrier("later"); }, {"contract"});
+    told += message.find(" instead") != std::string::npos ? 1 : 0;
   });
+  EXPECT_GT(told, 0);
 }
 
 TEST(Disagreement, OnTheCount) {
@@ -467,7 +471,7 @@ TEST(Disagreement, OnTheRoot) {
       [](Communicator& communicator, const Tensor& x) {
         return communicator.broadcast(x, communicator.rank() == 0 ? 0 : 1, "contract");
       },
-      "broadcast");
+      "broadcast", 2);  // of three ranks, one could have passed its part on to one that agrees
 }
 
 TEST(Disagreement, OnTheLabel) {
@@ -513,7 +517,7 @@ TEST(Missing, ARankThatDoesNotCallIsNamed) {
     const Tensor x = filled(communicator, DType::f32, 12, 1);
     expect_error<CommunicationError>(
         [&] { communicator.all_reduce(x, x, ReduceOp::sum, "alone").wait(); },
-        {"all_reduce \"alone\" (call 1: 12 elements of f32, sum)", "rank 0",
+        {"all_reduce \"alone\" (call 1: 12 elements of f32, sum, recursive_doubling)", "rank 0",
          "rank 1 has returned"});
   });
 }

@@ -21,11 +21,12 @@ inline std::set<std::int64_t> matrix_counts(int ranks) {
   return {0, 1, 2, 3, ranks - 1, ranks, ranks + 1, 10, 1000, 1009};
 }
 
-// The algorithms that serve so many ranks.
+// The algorithms with schedules that serve so many ranks.
 inline std::vector<std::string> serving(Operation operation, int ranks) {
   std::vector<std::string> names;
   for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.operation == operation && algorithm.refuses(ranks).empty()) {
+    if (algorithm.operation == operation && !algorithm.library &&
+        algorithm.refuses(ranks).empty()) {
       names.push_back(algorithm.name);
     }
   }
@@ -313,7 +314,7 @@ class Matrix {
   std::string algorithms_in_use() const {
     std::string names;
     for (const Operation operation : all_operations) {
-      names += (names.empty() ? "" : " ") + communicator_.algorithm(operation).name;
+      names += (names.empty() ? "" : " ") + communicator_.algorithm(operation, Bytes(8)).name;
     }
     return names;
   }

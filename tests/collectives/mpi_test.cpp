@@ -1,5 +1,8 @@
-// The collectives between real processes: the matrix of operations, dtypes and reductions, a buffer
-// of many segments, and calls under way while the rank computes.
+// The collectives between real processes, through MPI, through shared memory, and through both, as
+// if the ranks were on two machines: the matrix of operations, dtypes and reductions, a buffer of
+// many segments, calls under way while the rank computes, and what shared memory has of its own.
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "tests/collectives/matrix.h"
@@ -8,21 +11,55 @@
 namespace ringworld {
 namespace {
 
-class Mpi : public testing::Test {
- protected:
-  std::unique_ptr<Backend> backend_ = make_cpu_backend(Device::create({.poison = true}), 1);
-  Communicator communicator_{
-      mpi_test_transport(), *backend_, {.timeout = std::chrono::seconds(30)}};
+// One way for messages to travel.
+struct Road {
+  std::shared_ptr<SharedArena> arena;
+  std::unique_ptr<Transport> shared;  // nullptr: MPI
 };
 
-TEST_F(Mpi, EveryAlgorithmDTypeAndReduction) {
+// Made once: all ranks take part.
+Road& road(const std::string& name) {
+  static std::map<std::string, Road> roads;
+  if (name != "mpi" && !roads.contains(name)) {
+    Road made;
+    std::string why_not;
+    Transport& below = mpi_test_transport();
+    made.arena = SharedArena::create(shared_front(below.local_ranks()), why_not);
+    made.shared = make_shared_transport(below, made.arena, name == "mixed" ? 2 : 1, why_not);
+    EXPECT_NE(made.shared, nullptr) << why_not;
+    roads[name] = std::move(made);
+  }
+  return roads[name];
+}
+
+class Mpi : public testing::TestWithParam<const char*> {
+ protected:
+  Road& road_ = road(GetParam());
+  Transport& transport_ = road_.shared == nullptr ? mpi_test_transport() : *road_.shared;
+  std::unique_ptr<Backend> backend_ = make_cpu_backend(
+      Device::create({.poison = true},
+                     road_.arena == nullptr ? make_host_memory() : make_arena_memory(road_.arena)),
+      1);
+  Communicator communicator_{transport_, *backend_, {.timeout = std::chrono::seconds(30)}};
+
+  Tensor filled(std::int64_t count, double value) {
+    const Tensor x = backend_->empty(DType::f32, Shape{count}, Category::communication);
+    backend_->fill(x, value);
+    return x;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Over, Mpi, testing::Values("mpi", "shared", "mixed"),
+                         [](const auto& road) { return std::string(road.param); });
+
+TEST_P(Mpi, EveryAlgorithmDTypeAndReduction) {
   Matrix matrix(communicator_);
   for (const DType dtype : all_dtypes) {
     matrix.check(dtype, 10);
   }
 }
 
-TEST_F(Mpi, EveryAlgorithmAndCount) {
+TEST_P(Mpi, EveryAlgorithmAndCount) {
   constexpr ReduceOp average[] = {ReduceOp::avg};
   Matrix matrix(communicator_);
   for (const std::int64_t count : matrix_counts(communicator_.world_size())) {
@@ -32,14 +69,14 @@ TEST_F(Mpi, EveryAlgorithmAndCount) {
   }
 }
 
-TEST_F(Mpi, ALargeBufferTravelsInSegments) {
+TEST_P(Mpi, ALargeBufferTravelsInSegments) {
   constexpr std::int64_t count = (2 << 20) + 1;  // 8 MiB and 4 bytes
   Matrix matrix(communicator_);
   matrix.with_every(Operation::all_reduce,
                     [&] { matrix.check_all_reduce(DType::f32, ReduceOp::sum, count); });
 }
 
-TEST_F(Mpi, CallsRunWhileTheRankComputes) {
+TEST_P(Mpi, CallsRunWhileTheRankComputes) {
   constexpr int calls = 8;
   constexpr std::int64_t count = 10'000;
   std::vector<Tensor> tensors;
@@ -61,11 +98,53 @@ TEST_F(Mpi, CallsRunWhileTheRankComputes) {
   }
 }
 
-TEST_F(Mpi, CountsTheRanksOfThisMachine) {
-  EXPECT_EQ(mpi_test_transport().local_ranks(), communicator_.world_size());
+// A root runs ahead of the others as far as messages may wait, and what it broadcast must be what
+// it was then.
+TEST_P(Mpi, ARootThatRunsAheadMayChangeItsBuffer) {
+  communicator_.use(Operation::broadcast, "direct");
+  const Tensor x = filled(3, 0);
+  for (int call = 1; call <= 100; ++call) {
+    backend_->fill(x, communicator_.rank() == 0 ? call : -1);
+    communicator_.broadcast(x, 0, "ahead").wait();
+    EXPECT_EQ(backend_->download_values(x), std::vector<double>(3, call));
+  }
 }
 
-TEST_F(Mpi, DescribesTheLibraryInOneLine) {
+// 64 calls under way, waited for in the reverse order, small and large ones by turns.
+TEST_P(Mpi, CallsAreWaitedForInAnyOrder) {
+  std::vector<Tensor> tensors;
+  std::vector<Work> works;
+  for (int call = 0; call < 64; ++call) {
+    tensors.push_back(filled(call % 2 == 0 ? 1 : 40'000, call));
+    works.push_back(
+        communicator_.all_reduce(tensors.back(), tensors.back(), ReduceOp::sum, "any order"));
+  }
+  for (int call = 63; call >= 0; --call) {
+    works[static_cast<std::size_t>(call)].wait();
+    EXPECT_EQ(backend_->download_values(tensors[static_cast<std::size_t>(call)])[0],
+              call * communicator_.world_size());
+  }
+}
+
+// Tensors outside the memory that peers can map are staged.
+TEST_P(Mpi, MemoryThatIsNotSharedIsStaged) {
+  const auto host = make_cpu_backend(Device::create({}), 1);
+  Communicator communicator(transport_, *host, {.timeout = std::chrono::seconds(30)});
+  for (const char* algorithm : {"ring", "direct", "one_shot"}) {
+    communicator.use(Operation::all_reduce, algorithm);
+    const Tensor x = host->empty(DType::f32, Shape{30'000}, Category::communication);
+    host->fill(x, communicator.rank() + 1);
+    communicator.all_reduce(x, x, ReduceOp::sum, "staged").wait();
+    const int ranks = communicator.world_size();
+    EXPECT_EQ(host->download_values(x), std::vector<double>(30'000, ranks * (ranks + 1) / 2));
+  }
+}
+
+TEST_P(Mpi, CountsTheRanksOfThisMachine) {
+  EXPECT_EQ(transport_.local_ranks(), communicator_.world_size());
+}
+
+TEST_P(Mpi, DescribesTheLibraryInOneLine) {
   const std::string description = communicator_.description();
   EXPECT_FALSE(description.empty());
   EXPECT_LT(description.size(), 60u);

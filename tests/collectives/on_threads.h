@@ -17,7 +17,7 @@ inline void run_communicators(int ranks, const CommunicatorOptions& options,
 }
 
 inline void run_communicators(int ranks, const std::function<void(Communicator&)>& body) {
-  run_communicators(ranks, {}, body);
+  run_communicators(ranks, {.algorithm = "ring"}, body);
 }
 
 // `count` elements that all have the value.

@@ -52,7 +52,7 @@ TEST(Threads, RankAndWorld) {
   EXPECT_EQ(ranks, (std::vector<int>{0, 1, 2}));
 }
 
-TEST(Threads, MessagesOfOneTagMatchInTheOrderOfPostingAndTagsAreApart) {
+TEST(Threads, MessagesMeetInTheOrderOfPosting) {
   run_ranks(2, [](Rank& rank) {
     if (rank.self == 0) {
       const Tensor a = rank.tensor(1);
@@ -60,23 +60,44 @@ TEST(Threads, MessagesOfOneTagMatchInTheOrderOfPostingAndTagsAreApart) {
       const Tensor c = rank.tensor(3);
       const auto first = rank.transport.send(1, 7, a);
       const auto second = rank.transport.send(1, 7, b);
-      const auto other = rank.transport.send(1, max_tag, c);
+      const auto other = rank.transport.send(1, 8, c);
       rank.transport.wait(other);
       rank.transport.wait(second);
       rank.transport.wait(first);
     } else {
       const Tensor a = rank.tensor(0);
       const Tensor b = rank.tensor(0);
-      const Tensor c = rank.tensor(10);
-      const auto other = rank.transport.receive_reduce(0, max_tag, c, ReduceOp::sum);
       const auto first = rank.transport.receive(0, 7, a);
       const auto second = rank.transport.receive(0, 7, b);
+      const auto other = rank.transport.read(0, 8, DType::f32, 1);
       rank.transport.wait(second);
       rank.transport.wait(first);
       rank.transport.wait(other);
       EXPECT_EQ(rank.value_of(a), 1);
       EXPECT_EQ(rank.value_of(b), 2);
-      EXPECT_EQ(rank.value_of(c), 13);
+      EXPECT_EQ(rank.value_of(rank.transport.reading(other)), 3);
+      rank.transport.done_reading(other);
+    }
+  });
+}
+
+// The sender may not touch what is being read.
+TEST(Threads, ASendIsOverWhenItsReaderIsDone) {
+  run_ranks(2, [](Rank& rank) {
+    if (rank.self == 0) {
+      const Tensor x = rank.tensor(1);
+      const auto ticket = rank.transport.send(1, 0, x);
+      rank.transport.wait(rank.transport.receive(1, 1, rank.tensor(0)));  // it has begun to read
+      EXPECT_FALSE(rank.transport.test(ticket));
+      rank.transport.wait(rank.transport.send(1, 2, rank.tensor(0)));
+      rank.transport.wait(ticket);
+    } else {
+      const auto ticket = rank.transport.read(0, 0, DType::f32, 1);
+      rank.transport.wait(ticket);
+      rank.transport.wait(rank.transport.send(0, 1, rank.tensor(0)));
+      rank.transport.wait(rank.transport.receive(0, 2, rank.tensor(0)));
+      EXPECT_EQ(rank.value_of(rank.transport.reading(ticket)), 1);
+      rank.transport.done_reading(ticket);
     }
   });
 }
@@ -121,9 +142,9 @@ TEST(Threads, WaitAnyReturnsWhatIsComplete) {
 TEST(Threads, AWaitThatTimesOutNamesBothRanksAndBreaksTheTransport) {
   run_ranks(2, [](Rank& rank) {
     rank.transport.set_timeout(milliseconds(100));
-    // Both send under tags that the other does not receive.
+    // Both send, and neither receives.
     const Tensor x = rank.tensor(1);
-    const auto ticket = rank.transport.send(1 - rank.self, rank.self, x);
+    const auto ticket = rank.transport.send(1 - rank.self, 0, x);
     const std::string self = "rank " + std::to_string(rank.self);
     const std::string peer = "for rank " + std::to_string(1 - rank.self) + " to receive";
     expect_error<CommunicationError>([&] { rank.transport.wait(ticket); }, {self, peer});
@@ -136,8 +157,18 @@ TEST(Threads, SizesThatDisagreeAreAnErrorOnBothSides) {
     const Tensor x = rank.tensor(1, rank.self + 3);
     const auto ticket =
         rank.self == 0 ? rank.transport.send(1, 0, x) : rank.transport.receive(0, 0, x);
-    expect_error<CommunicationError>([&] { rank.transport.wait(ticket); },
-                                     {"rank 0 sends 12 B", "rank 1 receives 16 B"});
+    expect_error<CommunicationError>(
+        [&] { rank.transport.wait(ticket); },
+        {"another call", "rank 0 sends 3 elements", "rank 1 receives 4"});
+  });
+}
+
+TEST(Threads, SignaturesThatDisagreeAreAnErrorOnBothSides) {
+  run_ranks(2, [](Rank& rank) {
+    const Tensor x = rank.tensor(1);
+    const auto ticket =
+        rank.self == 0 ? rank.transport.send(1, 0, x) : rank.transport.receive(0, 1, x);
+    expect_error<CommunicationError>([&] { rank.transport.wait(ticket); }, {"another call"});
   });
 }
 

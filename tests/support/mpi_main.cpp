@@ -18,9 +18,10 @@ namespace {
 std::unique_ptr<Transport> transport;
 
 class FailurePrinter final : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& test) override { test_ = &test; }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (result.failed()) {
-      const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+      const testing::TestInfo* test = test_;  // asking GoogleTest here would lock it twice
       std::fprintf(stderr, "rank %d: %s.%s: %s:%d: %s\n", transport->rank(),
                    test == nullptr ? "" : test->test_suite_name(),
                    test == nullptr ? "" : test->name(),
@@ -28,6 +29,8 @@ class FailurePrinter final : public testing::EmptyTestEventListener {
                    result.message());
     }
   }
+
+  const testing::TestInfo* test_ = nullptr;
 };
 
 bool failed_on_any_rank(bool failed_here) {

@@ -1,0 +1,137 @@
+// What is said when a call fails: which call, and what every other rank is doing instead.
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "collectives/communicator_call.h"
+
+namespace ringworld {
+namespace {
+
+// How long a rank that has failed waits for what the others say.
+constexpr std::chrono::milliseconds patience{2000};
+
+// "rank 3", "ranks 0, 1 and 5"
+std::string list_of(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) {
+    return fmt::format("rank {}", ranks[0]);
+  }
+  return fmt::format("ranks {} and {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "),
+                     ranks.back());
+}
+
+}  // namespace
+
+std::string CallRecord::describe() const {
+  if (sequence == 0) {
+    return "nothing yet";
+  }
+  std::string text = fmt::format("{} \"{}\" (call {}: ", name_of(operation), label, sequence);
+  if (elements == 0 && uneven) {
+    text += "counts of its own";
+  } else {
+    text += fmt::format("{} element{}{}", elements, elements == 1 ? "" : "s",
+                        uneven ? " in uneven blocks" : "");
+  }
+  text += fmt::format(" of {}", name_of(dtype));
+  if (reduces(operation)) {
+    text += fmt::format(", {}", name_of(op));
+  }
+  if (has_root(operation)) {
+    text += fmt::format(", root {}", root);
+  }
+  return text + fmt::format(", {})", algorithm);
+}
+
+namespace {
+
+constexpr std::size_t record_words = sizeof(CallRecord) / 8;
+static_assert(2 * record_words + 1 <= std::tuple_size_v<Statement>);
+
+// Bits of the board's last word: twice the number of calls begun, and whether one is under way.
+std::uint64_t state_of(const Statement& statement) {
+  return statement.back();
+}
+
+}  // namespace
+
+void begin_call(Board& board, const CallRecord& record) {
+  const std::uint64_t begun = board.back().load(std::memory_order_relaxed) / 2 + 1;
+  std::array<std::uint64_t, record_words> words;
+  std::memcpy(words.data(), &record, sizeof record);
+  std::atomic<std::uint64_t>* place = board.data() + begun % 2 * record_words;
+  for (const std::uint64_t word : words) {
+    (place++)->store(word, std::memory_order_relaxed);
+  }
+  board.back().store(2 * begun + 1, std::memory_order_relaxed);
+}
+
+void end_call(Board& board) {
+  board.back().store(board.back().load(std::memory_order_relaxed) & ~std::uint64_t{1},
+                     std::memory_order_relaxed);
+}
+
+CallStatement call_statement(const Statement& statement) {
+  const std::uint64_t begun = state_of(statement) / 2;
+  const bool in_call = state_of(statement) % 2 != 0;
+  const auto record_of = [&](std::uint64_t call) {
+    CallRecord record;
+    std::memcpy(static_cast<void*>(&record), statement.data() + call % 2 * record_words,
+                sizeof record);
+    return record;
+  };
+  CallStatement said;
+  if (in_call) {
+    said.current = record_of(begun);
+    said.finished = begun > 1 ? record_of(begun - 1) : CallRecord();
+  } else if (begun > 0) {
+    said.finished = record_of(begun);
+  }
+  return said;
+}
+
+std::string Communicator::explain(const CallRecord& record, std::string_view failure) {
+  const std::vector<std::optional<Statement>> statements = transport_.statements(patience);
+  std::vector<int> missing;
+  std::vector<int> silent;
+  std::map<std::string, std::vector<int>> elsewhere;  // by the call they are in
+  std::map<std::string, std::vector<int>> finished;   // by the call they finished last
+  for (const int rank : ranks_) {
+    const auto& statement = statements[static_cast<std::size_t>(rank)];
+    if (!statement) {
+      silent.push_back(rank);
+      continue;
+    }
+    const CallStatement said = call_statement(*statement);
+    if (rank != transport_.rank() && said.current.sequence == 0) {
+      missing.push_back(rank);
+    } else if (said.current.signature != record.signature) {
+      elsewhere[said.current.describe()].push_back(rank);
+    }
+    finished[said.finished.describe()].push_back(rank);
+  }
+  std::string text = fmt::format("{} failed: {}", record.describe(), failure);
+  for (const auto& [call, ranks] : elsewhere) {
+    text += fmt::format("\n  {} called {} instead", list_of(ranks), call);
+  }
+  if (!missing.empty()) {
+    text += fmt::format("\n  missing: {}, in no call", list_of(missing));
+  }
+  if (!silent.empty()) {
+    text += fmt::format("\n  missing: {}, without an answer", list_of(silent));
+  }
+  for (const auto& [call, ranks] : finished) {
+    text += fmt::format("\n  last finished by {}: {}", list_of(ranks), call);
+  }
+  return text + fmt::format(
+                    "\n  Every rank must make the same calls in the same order, with the same "
+                    "count, dtype, reduction, root and label; a rank may be late by the timeout "
+                    "of {} s",
+                    static_cast<double>(options_.timeout.count()) / 1000);
+}
+
+}  // namespace ringworld

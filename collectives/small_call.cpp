@@ -1,0 +1,219 @@
+#include "collectives/small_call.h"
+
+#include <string_view>
+#include <utility>
+
+#include "runtime/error.h"
+
+namespace ringworld {
+namespace {
+
+// Whom a rank gives something to in one step, and from whom it gets something.
+bool gives(Operation operation, int root, int from, int to) {
+  switch (operation) {
+    case Operation::broadcast:
+    case Operation::scatter:
+      return from == root;
+    case Operation::reduce:
+    case Operation::gather:
+      return to == root;
+    default:
+      return true;
+  }
+}
+
+// Whether a rank gives every other one a block of its own.
+bool gives_blocks(Operation operation) {
+  return operation == Operation::reduce_scatter || operation == Operation::scatter ||
+         operation == Operation::all_to_all;
+}
+
+bool is_one_step(const Algorithm& algorithm) {
+  return algorithm.name == (algorithm.operation == Operation::all_reduce ? "one_shot" : "direct");
+}
+
+Tensor block(const Tensor& whole, int index, std::int64_t elements) {
+  return whole.slice(index * elements, elements);
+}
+
+}  // namespace
+
+Communicator::SmallCall::SmallCall(Communicator& communicator)
+    : communicator_(communicator), tickets_(communicator.ranks_.size()) {}
+
+bool Communicator::SmallCall::serves(const Communicator& communicator, const Call& call) {
+  if (!communicator.reaches_small_ || !is_one_step(*call.algorithm) || call.uneven ||
+      call.widens()) {
+    return false;
+  }
+  const Tensor& whole = call.x.defined() ? call.x : call.out;
+  const std::int64_t bytes = whole.bytes().value;
+  const std::int64_t message =
+      gives_blocks(call.operation) && call.x.defined() && call.operation != Operation::scatter
+          ? bytes / communicator.world_size()
+          : bytes;
+  return message > 0 && message <= Transport::small_message.value &&
+         (call.operation != Operation::scatter ||
+          call.out.bytes().value <= Transport::small_message.value);
+}
+
+void Communicator::SmallCall::offer(Call&& call) {
+  call_.operation = call.operation;
+  call_.out = std::move(call.out);
+  call_.x = std::move(call.x);
+  call_.op = call.op;
+  call_.root = call.root;
+  call_.label.swap(call.label);
+  call_.algorithm = call.algorithm;
+  call_.algorithm_hash = call.algorithm_hash;
+  call_.sequence = call.sequence;
+  record_ = call_.record(communicator_.group_);
+  failure_ = nullptr;
+  sends_.clear();
+  Transport& transport = communicator_.transport_;
+  begin_call(transport.board(), record_);
+  const int own = communicator_.rank_;
+  const bool blocks = gives_blocks(call_.operation);
+  const std::int64_t elements = call_.operation == Operation::scatter ? call_.out.elements()
+                                : blocks ? call_.x.elements() / communicator_.world_size()
+                                         : call_.x.elements();
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (peer == own) {
+      continue;
+    }
+    const int rank = communicator_.ranks_[static_cast<std::size_t>(peer)];
+    if (gives(call_.operation, call_.root, own, peer)) {
+      sends_.push_back(transport.send(rank, record_.signature,
+                                      blocks ? block(call_.x, peer, elements) : call_.x));
+    }
+    if (gives(call_.operation, call_.root, peer, own)) {
+      tickets_[static_cast<std::size_t>(peer)] =
+          transport.read(rank, record_.signature, call_.dtype(), elements);
+    }
+  }
+  pending_ = true;
+}
+
+void Communicator::SmallCall::collect() {
+  if (!pending_) {
+    return;
+  }
+  pending_ = false;
+  try {
+    collect_all();
+  } catch (const CommunicationError& error) {
+    failure_ =
+        std::make_exception_ptr(CommunicationError(communicator_.explain(record_, error.what())));
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  call_.x = {};
+  call_.out = {};
+}
+
+void Communicator::SmallCall::collect_all() {
+  Transport& transport = communicator_.transport_;
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (peer != communicator_.rank_ &&
+        gives(call_.operation, call_.root, peer, communicator_.rank_)) {
+      transport.wait(tickets_[static_cast<std::size_t>(peer)]);
+    }
+  }
+  if (reduces(call_.operation)) {
+    collect_reduced();
+  } else {
+    collect_blocks();
+  }
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (peer != communicator_.rank_ &&
+        gives(call_.operation, call_.root, peer, communicator_.rank_)) {
+      transport.done_reading(tickets_[static_cast<std::size_t>(peer)]);
+    }
+  }
+  for (const Transport::Ticket ticket : sends_) {
+    transport.wait(ticket);
+  }
+  end_call(transport.board());
+  const Bytes whole = call_.operation == Operation::scatter ? call_.out.bytes() : call_.x.bytes();
+  const bool shares =
+      call_.operation == Operation::reduce_scatter || call_.operation == Operation::all_to_all;
+  communicator_.count(call_.label,
+                      static_cast<std::int64_t>(sends_.size()) *
+                          (shares ? whole.value / communicator_.world_size() : whole.value));
+}
+
+// out = the contributions, added in the order of the ranks.
+void Communicator::SmallCall::collect_reduced() {
+  if (!call_.out.defined()) {
+    return;  // not the root
+  }
+  Backend& backend = communicator_.backend_;
+  const int own = communicator_.rank_;
+  const Tensor mine = call_.operation == Operation::reduce_scatter
+                          ? block(call_.x, own, call_.out.elements())
+                          : call_.x;
+  const bool in_place = mine.same_view(call_.out);
+  Tensor contribution = mine;
+  if (in_place && own > 0) {  // the output is written before it is this rank's turn
+    contribution = backend.empty(mine.dtype(), Shape{mine.elements()}, Category::communication);
+    backend.copy(contribution, mine);
+  }
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (peer == own && peer == 0 && in_place) {
+      continue;
+    }
+    const Tensor& given =
+        peer == own ? contribution
+                    : communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
+    if (peer == 0) {
+      backend.copy(call_.out, given);
+    } else {
+      backend.combine(call_.out, given, call_.op);
+    }
+  }
+  if (call_.op == ReduceOp::avg) {
+    backend.divide(call_.out, communicator_.world_size());
+  }
+}
+
+// Every rank's block to its place.
+void Communicator::SmallCall::collect_blocks() {
+  if (!call_.out.defined()) {
+    return;  // gather, not the root
+  }
+  Backend& backend = communicator_.backend_;
+  const int own = communicator_.rank_;
+  const bool one = call_.operation == Operation::broadcast ||
+                   call_.operation == Operation::scatter || call_.operation == Operation::barrier;
+  const std::int64_t elements =
+      one ? call_.out.elements() : call_.out.elements() / communicator_.world_size();
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (!gives(call_.operation, call_.root, peer, own) || call_.operation == Operation::barrier) {
+      continue;
+    }
+    const Tensor place = one ? call_.out : block(call_.out, peer, elements);
+    if (peer != own) {
+      backend.copy(place,
+                   communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]));
+      continue;
+    }
+    const Tensor mine = gives_blocks(call_.operation) ? block(call_.x, own, elements) : call_.x;
+    if (!mine.same_view(place)) {
+      backend.copy(place, mine);
+    }
+  }
+}
+
+void Communicator::SmallCall::wait() {
+  collect();
+  if (failure_ != nullptr) {
+    std::rethrow_exception(failure_);
+  }
+}
+
+bool Communicator::SmallCall::done() {
+  collect();
+  return true;
+}
+
+}  // namespace ringworld
