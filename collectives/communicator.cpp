@@ -221,9 +221,12 @@ Work Communicator::submit(Call&& call) {
     if (spare_ == nullptr || spare_.use_count() > 1) {
       spare_ = std::make_shared<SmallCall>(*this);
     }
-    line_->small = spare_;
+    line_->small = spare_.get();
     spare_->offer(std::move(call));
     return Work(spare_);
+  }
+  if (call.counts.empty()) {
+    call.set_equal_counts(world_size());
   }
   const Bytes bytes = std::max(call.x.defined() ? call.x.bytes() : Bytes(0),
                                call.out.defined() ? call.out.bytes() : Bytes(0));

@@ -163,7 +163,6 @@ class Communicator {
   void use_default(Operation operation);
   const Chosen& choose(Operation operation, Bytes bytes, bool equal_counts);
   void check_root(std::string_view call, int root) const;
-  Counts even_counts(const Tensor& block) const;
   Work submit(Call&& call);
   void finish_small();  // makes room for other calls
   void count(const std::string& label, std::int64_t bytes_sent);

@@ -80,9 +80,11 @@ struct Communicator::Call {
   Operation operation;
   Tensor out;
   Tensor x;
-  Counts counts = {};          // of the blocks of the whole, or of all_to_all's x
-  Counts receive_counts = {};  // of all_to_all's out
-  bool uneven = false;         // the counts are the caller's
+  // Of the blocks of the whole, or of all_to_all's x and out; empty in a call for equal ones, until
+  // set_equal_counts.
+  Counts counts = {};
+  Counts receive_counts = {};
+  bool uneven = false;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   std::string label;
@@ -91,6 +93,15 @@ struct Communicator::Call {
   std::int64_t sequence = 0;  // counts this communicator's calls from 1
 
   DType dtype() const { return x.defined() ? x.dtype() : out.dtype(); }
+
+  void set_equal_counts(int ranks) {
+    const bool of_out = operation == Operation::reduce_scatter || operation == Operation::scatter;
+    const std::int64_t block = operation == Operation::all_to_all ? x.elements() / ranks
+                               : of_out                           ? out.elements()
+                                                                  : x.elements();
+    counts.assign(static_cast<std::size_t>(ranks), block);
+    receive_counts = operation == Operation::all_to_all ? counts : Counts();
+  }
 
   // The bytes of the operation's whole buffer, as Algorithm::elements_sent counts them.
   Bytes whole(int ranks) const {
@@ -153,7 +164,7 @@ struct Communicator::Line {
   Work queued = {};
   // The small call that has been offered and not been collected yet, if there is one: before
   // anything else, it is.
-  std::shared_ptr<SmallCall> small = nullptr;
+  SmallCall* small = nullptr;
   Stream stream;
 };
 

@@ -53,6 +53,17 @@ void check_alike(std::string_view call, const Tensor& out, const Tensor& x) {
   }
 }
 
+// `whole` is made of a block for each rank, all as long as `part`; else as check_blocks.
+void check_even_blocks(std::string_view call, const Tensor& whole, const Tensor& part, int ranks,
+                       int own) {
+  const bool in_place = whole.storage() == part.storage();
+  if (whole.elements() != ranks * part.elements() || whole.dtype() != part.dtype() ||
+      (in_place && part.first_element() != whole.first_element() + own * part.elements())) {
+    check_blocks(call, whole, part,
+                 std::vector<std::int64_t>(static_cast<std::size_t>(ranks), part.elements()), own);
+  }
+}
+
 void check_counts(std::string_view call, const std::vector<std::int64_t>& counts, int ranks) {
   if (static_cast<int>(counts.size()) != ranks ||
       std::ranges::any_of(counts, [](auto count) { return count < 0; })) {
@@ -74,10 +85,6 @@ void Communicator::check_root(std::string_view call, int root) const {
   }
 }
 
-Communicator::Counts Communicator::even_counts(const Tensor& block) const {
-  return Counts(ranks_.size(), block.elements());
-}
-
 Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label) {
   check_alike("all_reduce", out, x);
   return submit({.operation = Operation::all_reduce,
@@ -89,7 +96,12 @@ Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, s
 
 Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
                                   std::string label) {
-  return reduce_scatter(out, x, even_counts(out), op, std::move(label));
+  check_even_blocks("reduce_scatter", x, out, world_size(), rank_);
+  return submit({.operation = Operation::reduce_scatter,
+                 .out = out,
+                 .x = x,
+                 .op = op,
+                 .label = std::move(label)});
 }
 
 Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Counts& counts,
@@ -106,7 +118,11 @@ Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Coun
 }
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string label) {
-  return all_gather(out, x, even_counts(x), std::move(label));
+  check_even_blocks("all_gather", out, x, world_size(), rank_);
+  return submit({.operation = Operation::all_gather,
+                 .out = out,
+                 .x = x,
+                 .label = std::move(label)});
 }
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
@@ -146,7 +162,6 @@ Work Communicator::reduce(const Tensor& out, const Tensor& x, ReduceOp op, int r
 
 Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string label) {
   const std::int64_t block = x.elements() / world_size();
-  const Counts counts(ranks_.size(), block);
   check_dtypes("all_to_all", out, x);
   if (out.elements() != x.elements() || block * world_size() != x.elements() || overlap(out, x)) {
     throw std::invalid_argument(fmt::format("all_to_all: {} elements from {} over {} ranks{}",
@@ -156,8 +171,6 @@ Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string la
   return submit({.operation = Operation::all_to_all,
                  .out = out,
                  .x = x,
-                 .counts = counts,
-                 .receive_counts = counts,
                  .label = std::move(label)});
 }
 
@@ -194,28 +207,24 @@ Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, c
 
 Work Communicator::gather(const Tensor& out, const Tensor& x, int root, std::string label) {
   check_root("gather", root);
-  const Counts counts = even_counts(x);
   if (rank_ == root) {
-    check_blocks("gather", out, x, counts, rank_);
+    check_even_blocks("gather", out, x, world_size(), rank_);
   }
   return submit({.operation = Operation::gather,
                  .out = rank_ == root ? out : Tensor(),
                  .x = x,
-                 .counts = counts,
                  .root = root,
                  .label = std::move(label)});
 }
 
 Work Communicator::scatter(const Tensor& out, const Tensor& x, int root, std::string label) {
   check_root("scatter", root);
-  const Counts counts = even_counts(out);
   if (rank_ == root) {
-    check_blocks("scatter", x, out, counts, rank_);
+    check_even_blocks("scatter", x, out, world_size(), rank_);
   }
   return submit({.operation = Operation::scatter,
                  .out = out,
                  .x = rank_ == root ? x : Tensor(),
-                 .counts = counts,
                  .root = root,
                  .label = std::move(label)});
 }
