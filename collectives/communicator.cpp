@@ -289,6 +289,7 @@ void Communicator::run(const Call& call) {
   const bool widens = call.widens() && world_size() > 1;
 
   std::vector<Tensor> chunks;
+  std::vector<Tensor> inputs;  // where the chunks' content is instead, if not there
   Tensor result;  // what becomes the output, unless it is there already
   switch (call.operation) {
     case Operation::all_reduce:
@@ -300,7 +301,9 @@ void Communicator::run(const Call& call) {
         buffer = working_copy();
       } else if (call.out.defined()) {
         buffer = call.out;
-        fill(buffer, call.x);
+        if (!call.out.same_view(call.x)) {
+          inputs = even_chunks(call.x, plan.executor.schedule().data_chunks());
+        }
       } else {
         buffer = plan.writes_other_than(-1) ? working_copy() : call.x;
       }
@@ -344,7 +347,7 @@ void Communicator::run(const Call& call) {
       break;
   }
 
-  const Bytes bytes_sent = run_on_chunks(record, call.op, plan, chunks);
+  const Bytes bytes_sent = run_on_chunks(record, call.op, plan, chunks, inputs);
 
   if (call.out.defined() && result.defined()) {
     if (reduces(call.operation) && call.op == ReduceOp::avg && world_size() > 1) {
@@ -421,9 +424,10 @@ void Communicator::run_library(const Call& call, LibraryCollectives& library) {
 }
 
 Bytes Communicator::run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,
-                                  const std::vector<Tensor>& chunks) {
+                                  const std::vector<Tensor>& chunks,
+                                  const std::vector<Tensor>& inputs) {
   try {
-    return plan.executor.run(chunks, op, backend_,
+    return plan.executor.run(chunks, inputs, op, backend_,
                              {transport_, ranks_, record.signature, options_.segment});
   } catch (const CommunicationError& error) {
     throw CommunicationError(explain(record, error.what()));

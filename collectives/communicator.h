@@ -169,7 +169,7 @@ class Communicator {
   void run(const Call& call);
   void run_library(const Call& call, LibraryCollectives& library);
   Bytes run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,
-                      const std::vector<Tensor>& chunks);
+                      const std::vector<Tensor>& chunks, const std::vector<Tensor>& inputs);
   Plan& plan(const Call& call);
   // What a call's failure means, with what all ranks are doing.
   std::string explain(const CallRecord& record, std::string_view failure);

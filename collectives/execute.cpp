@@ -94,10 +94,11 @@ Executor::Executor(Schedule schedule)
 // One call.
 class Executor::Run {
  public:
-  Run(const Executor& executor, std::span<const Tensor> chunks, ReduceOp op, Backend& backend,
-      const Route& route)
+  Run(const Executor& executor, std::span<const Tensor> chunks, std::span<const Tensor> inputs,
+      ReduceOp op, Backend& backend, const Route& route)
       : executor_(executor),
         chunks_(chunks.begin(), chunks.end()),
+        inputs_(inputs.begin(), inputs.end()),
         op_(op),
         backend_(backend),
         transport_(route.transport),
@@ -122,6 +123,9 @@ class Executor::Run {
     give_back();
     for (const Sending& sending : sendings_) {
       transport_.wait(sending.ticket);
+    }
+    for (std::size_t chunk = 0; chunk < inputs_.size(); ++chunk) {
+      bring_in(static_cast<int>(chunk));
     }
     return bytes_sent_;
   }
@@ -175,6 +179,28 @@ class Executor::Run {
     }
   }
 
+  // --- Where a chunk's content is ----------------------------------------------------------------
+
+  bool is_input(int chunk) const {
+    return chunk < static_cast<int>(inputs_.size()) && inputs_[chunk].defined();
+  }
+  const Tensor& content(int chunk) const {
+    return is_input(chunk) ? inputs_[chunk] : chunks_[chunk];
+  }
+  // The chunk is written whole.
+  void forget_input(int chunk) {
+    if (is_input(chunk)) {
+      inputs_[chunk] = Tensor();
+    }
+  }
+  // The chunk is changed: its content must be in its place.
+  void bring_in(int chunk) {
+    if (is_input(chunk)) {
+      backend_.copy(chunks_[chunk], inputs_[chunk]);
+      inputs_[chunk] = Tensor();
+    }
+  }
+
   // --- Local actions -----------------------------------------------------------------------------
 
   void act(const std::vector<LocalAction>& actions) {
@@ -186,30 +212,36 @@ class Executor::Run {
     const bool alike = std::ranges::all_of(actions, [&](const LocalAction& action) {
       return chunks_[action.chunk].elements() == count;
     });
-    if (actions.size() == 1 || !alike || count <= at_once) {
+    const std::vector<Tensor> inputs = inputs_;
+    for (std::int64_t first = 0; first == 0 || first < count;) {
+      const std::int64_t length = alike ? std::min(at_once, count - first) : -1;
+      inputs_ = inputs;  // each piece begins as the whole did
       for (const LocalAction& action : actions) {
-        act(action, chunks_[action.chunk], chunks_[action.source]);
+        act(action, first, length);
       }
-      return;
-    }
-    for (std::int64_t first = 0; first < count; first += at_once) {
-      const std::int64_t length = std::min(at_once, count - first);
-      for (const LocalAction& action : actions) {
-        act(action, chunks_[action.chunk].slice(first, length),
-            chunks_[action.source].slice(first, length));
-      }
+      first = alike ? first + at_once : count + 1;
     }
   }
 
-  void act(const LocalAction& action, const Tensor& chunk, const Tensor& source) {
+  // On `length` elements from `first`; -1: all of them.
+  void act(const LocalAction& action, std::int64_t first, std::int64_t length) {
+    const auto cut_out = [&](const Tensor& whole) {
+      return length < 0 || whole.elements() == length ? whole : whole.slice(first, length);
+    };
+    const Tensor chunk = cut_out(chunks_[action.chunk]);
     if (chunk.elements() == 0) {
       return;
     }
-    if (action.verb == Verb::copy) {
-      backend_.copy(chunk, source);
-    } else {
+    const Tensor source = cut_out(content(action.source));
+    if (action.verb == Verb::reduce) {
+      if (is_input(action.chunk)) {
+        backend_.copy(chunk, cut_out(inputs_[action.chunk]));
+      }
       backend_.combine(chunk, source, op_);
+    } else {
+      backend_.copy(chunk, source);
     }
+    forget_input(action.chunk);
   }
 
   void give_back() {
@@ -254,7 +286,12 @@ class Executor::Run {
     }
     std::vector<Part> parts;
     for (const Action& action : lane.actions) {
-      append(parts, action.verb, chunks_[action.chunk]);
+      if (action.verb == Verb::receive) {
+        forget_input(action.chunk);
+      } else if (action.verb == Verb::receive_reduce) {
+        bring_in(action.chunk);
+      }
+      append(parts, action.verb, sends ? content(action.chunk) : chunks_[action.chunk]);
     }
     if (sends && elements <= longest) {
       Posted posted = send(peer, std::move(parts));
@@ -345,6 +382,7 @@ class Executor::Run {
 
   const Executor& executor_;
   std::vector<Tensor> chunks_;  // data, then scratch
+  std::vector<Tensor> inputs_;  // of data chunks that hold their first content; else undefined
   const ReduceOp op_;
   Backend& backend_;
   Transport& transport_;
@@ -356,9 +394,9 @@ class Executor::Run {
   Bytes bytes_sent_;
 };
 
-Bytes Executor::run(std::span<const Tensor> chunks, ReduceOp op, Backend& backend,
-                    const Route& route) {
-  return Run(*this, chunks, op, backend, route).all();
+Bytes Executor::run(std::span<const Tensor> chunks, std::span<const Tensor> inputs, ReduceOp op,
+                    Backend& backend, const Route& route) {
+  return Run(*this, chunks, inputs, op, backend, route).all();
 }
 
 std::vector<Tensor> even_chunks(const Tensor& buffer, int count) {

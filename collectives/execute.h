@@ -35,9 +35,12 @@ class Executor {
   const Schedule& schedule() const { return schedule_; }
 
   // `chunks` are the data chunks, one dtype; those that the schedule does not name may be empty.
+  // `inputs`, unless empty, are where the data chunks' first content is read, and is kept: what is
+  // overwritten anyway is then never copied.
   // `op` is what reductions do. All ranks pass the same dtype, signature and segment. Returns the
   // bytes that this rank sent. Throws CommunicationError as Transport::wait_any does.
-  Bytes run(std::span<const Tensor> chunks, ReduceOp op, Backend& backend, const Route& route);
+  Bytes run(std::span<const Tensor> chunks, std::span<const Tensor> inputs, ReduceOp op,
+            Backend& backend, const Route& route);
 
  private:
   // The message of one step to one peer, or from one.

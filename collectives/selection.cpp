@@ -31,6 +31,11 @@ std::vector<SelectionRule> built_in_rules() {
   const std::optional<Bytes> any_size;
   return {
       rule(all_reduce, "shared", kib(4), "one_shot"),
+      {.operation = all_reduce,
+       .transport = "shared",
+       .ranks_from = 4,
+       .up_to = kib(128),
+       .algorithm = "tree"},  // few messages: waiting is what costs with more ranks than cores
       rule(all_reduce, "shared", any_size, "direct"),
       rule(all_reduce, "*", kib(16), "recursive_doubling"),
       rule(all_reduce, "*", kib(256), "halving_doubling"),

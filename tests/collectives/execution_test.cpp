@@ -171,7 +171,7 @@ TEST(Execute, ActionsOfAStepDoNotWaitForOneAnother) {
     backend->fill(x, transport.rank());
     const std::vector<int> ranks = {0, 1, 2};
     Executor(emit(transport.rank()))
-        .run(even_chunks(x, 2), ReduceOp::sum, *backend,
+        .run(even_chunks(x, 2), {}, ReduceOp::sum, *backend,
              {.transport = transport, .ranks = ranks, .signature = 5, .segment = Bytes(4)});
     results[static_cast<std::size_t>(transport.rank())] = backend->download_values(x);
   });
