@@ -1,5 +1,7 @@
 // The ringworld command: every rank parses the same command line and runs the same subcommand. What
 // goes wrong is said once, and every rank ends with the error's exit code.
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -19,7 +21,7 @@ namespace ringworld {
 namespace {
 
 // How long a failing rank waits to hear whether the others fail too, before it ends the job.
-constexpr std::chrono::milliseconds patience{2000};
+constexpr std::chrono::milliseconds patience{1000};
 // What mpiexec has not passed on when a job is aborted is lost; this is its time to do so.
 constexpr std::chrono::milliseconds time_to_forward{500};
 
@@ -47,25 +49,59 @@ void print(const std::string& message) {
   std::cerr << "ringworld: " << message << std::endl;
 }
 
-// Called by a rank whose command failed. When every rank failed alike, as with a wrong option, the
-// message is printed once and the job ends in order; a rank that fails alone names itself and ends
-// the job for all.
-int end_with(const Failure& failure, Transport& transport) {
-  const std::vector<std::string> messages = gather_mpi_failures(failure.message, patience);
-  if (messages.empty()) {
-    print(transport.world_size() > 1 ? fmt::format("rank {}: {}", transport.rank(), failure.message)
-                                     : failure.message);
-    std::this_thread::sleep_for(time_to_forward);
-    abort_mpi_job(static_cast<int>(failure.code));
-  }
-  if (transport.rank() == 0) {
-    for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-      if (messages[rank] != messages[0]) {
-        print(fmt::format("rank {}: {}", rank, messages[rank]));
-      } else if (rank == 0) {
-        print(messages[0]);
-      }
+// A failure as one rank tells it to the others.
+std::string told(const Failure& failure) {
+  return fmt::format("{} {}", static_cast<int>(failure.code), failure.message);
+}
+
+Failure heard(const std::string& text) {
+  const std::size_t blank = text.find(' ');
+  return {static_cast<ExitCode>(std::stoi(text.substr(0, blank))), text.substr(blank + 1)};
+}
+
+// What is said of the ranks' failures: each cause once, with its rank unless all have the same.
+// That ranks lost one another is said once, by the first to whom it happened, and only where it is
+// not the consequence of something else.
+std::vector<std::string> report(const std::vector<std::optional<std::string>>& messages) {
+  std::vector<std::pair<std::size_t, Failure>> failures;
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    if (messages[rank]) {
+      failures.emplace_back(rank, heard(*messages[rank]));
     }
+  }
+  const bool has_cause = std::ranges::any_of(
+      failures, [](const auto& failure) { return failure.second.code != ExitCode::communication; });
+  const bool alike =
+      failures.size() == messages.size() && std::ranges::all_of(failures, [&](const auto& failure) {
+        return failure.second.message == failures.front().second.message;
+      });
+  std::vector<std::string> lines;
+  for (const auto& [rank, failure] : failures) {
+    const bool lost = failure.code == ExitCode::communication;
+    if ((lost && has_cause) || ((lost || alike) && !lines.empty())) {
+      continue;
+    }
+    lines.push_back(alike ? failure.message : fmt::format("rank {}: {}", rank, failure.message));
+  }
+  return lines;
+}
+
+// Called by a rank whose command failed. When every rank failed the job ends in order; otherwise
+// the first of those that failed speaks for them, and the job is ended for all.
+int end_with(const Failure& failure, Transport& transport) {
+  const std::vector<std::optional<std::string>> messages =
+      gather_mpi_failures(told(failure), patience);
+  const auto first = std::ranges::find_if(messages, [](const auto& m) { return m.has_value(); });
+  const bool speaks = first - messages.begin() == transport.rank();
+  if (speaks) {
+    for (const std::string& line : report(messages)) {
+      print(line);
+    }
+  }
+  if (!std::ranges::all_of(messages, [](const auto& m) { return m.has_value(); })) {
+    // The speaker is to be heard first.
+    std::this_thread::sleep_for(speaks ? time_to_forward : 4 * time_to_forward);
+    abort_mpi_job(static_cast<int>(failure.code));
   }
   return static_cast<int>(failure.code);
 }

@@ -13,7 +13,7 @@ namespace ringworld {
 namespace {
 
 // How long a rank that has failed waits for what the others say.
-constexpr std::chrono::milliseconds patience{2000};
+constexpr std::chrono::milliseconds patience{1000};
 
 // "rank 3", "ranks 0, 1 and 5"
 std::string list_of(const std::vector<int>& ranks) {
@@ -98,7 +98,8 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
   const std::vector<std::optional<Statement>> statements = transport_.statements(patience);
   std::vector<int> missing;
   std::vector<int> silent;
-  std::map<std::string, std::vector<int>> elsewhere;  // by the call they are in
+  std::map<std::string, std::vector<int>> behind;     // by the call they are in
+  std::map<std::string, std::vector<int>> elsewhere;  // likewise
   std::map<std::string, std::vector<int>> finished;   // by the call they finished last
   for (const int rank : ranks_) {
     const auto& statement = statements[static_cast<std::size_t>(rank)];
@@ -109,6 +110,8 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
     const CallStatement said = call_statement(*statement);
     if (rank != transport_.rank() && said.current.sequence == 0) {
       missing.push_back(rank);
+    } else if (said.current.sequence < record.sequence) {
+      behind[said.current.describe()].push_back(rank);
     } else if (said.current.signature != record.signature) {
       elsewhere[said.current.describe()].push_back(rank);
     }
@@ -117,6 +120,9 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
   std::string text = fmt::format("{} failed: {}", record.describe(), failure);
   for (const auto& [call, ranks] : elsewhere) {
     text += fmt::format("\n  {} called {} instead", list_of(ranks), call);
+  }
+  for (const auto& [call, ranks] : behind) {
+    text += fmt::format("\n  missing: {}, still in {}", list_of(ranks), call);
   }
   if (!missing.empty()) {
     text += fmt::format("\n  missing: {}, in no call", list_of(missing));

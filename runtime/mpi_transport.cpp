@@ -1,5 +1,6 @@
 // Ranks as MPI processes. Point-to-point messages only: the collectives are this project's own.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <chrono>
@@ -427,32 +428,46 @@ std::unique_ptr<Transport> make_mpi_transport(int* argc, char*** argv) {
   return std::make_unique<MpiTransport>(argc, argv);
 }
 
-std::vector<std::string> gather_mpi_failures(const std::string& message,
-                                             std::chrono::milliseconds patience) {
-  constexpr std::size_t length = 4001;  // zero-terminated
+std::vector<std::optional<std::string>> gather_mpi_failures(const std::string& message,
+                                                            std::chrono::milliseconds patience) {
+  constexpr int length = 4001;  // zero-terminated
+  constexpr int tag = 3;
+  int rank = 0;
   int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  // Static: when the others do not come, the library keeps using these until the process ends.
-  static std::vector<char> own(length);
-  static std::vector<char> all(length * static_cast<std::size_t>(ranks));
+  const auto count = static_cast<std::size_t>(ranks);
+  // Never freed: when the others do not come, the library keeps using these until the process ends.
+  auto& own = *new std::array<char, length>();
+  auto& theirs = *new std::vector<std::array<char, length>>(count);
+  std::vector<MPI_Request> requests(count, MPI_REQUEST_NULL);
+  std::vector<std::optional<std::string>> messages(count);
   message.copy(own.data(), length - 1);
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Iallgather(own.data(), static_cast<int>(length), MPI_CHAR, all.data(),
-                 static_cast<int>(length), MPI_CHAR, MPI_COMM_WORLD, &request);
-
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  Waiting waiting(false, patience);
-  for (int done = 0; done == 0; waiting.sleep()) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (done == 0 && std::chrono::steady_clock::now() >= deadline) {
-      return {};
+  messages[static_cast<std::size_t>(rank)] = own.data();
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer != rank) {
+      const auto i = static_cast<std::size_t>(peer);
+      MPI_Irecv(theirs[i].data(), length, MPI_CHAR, peer, tag, MPI_COMM_WORLD, &requests[i]);
+      MPI_Request sent = MPI_REQUEST_NULL;
+      MPI_Isend(own.data(), length, MPI_CHAR, peer, tag, MPI_COMM_WORLD, &sent);
+      MPI_Request_free(&sent);
     }
   }
-  std::vector<std::string> messages;
-  for (int rank = 0; rank < ranks; ++rank) {
-    messages.emplace_back(all.data() + length * static_cast<std::size_t>(rank));
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (Waiting waiting(false, patience);; waiting.sleep()) {
+    bool all = true;
+    for (std::size_t peer = 0; peer < count; ++peer) {
+      int done = 0;
+      if (!messages[peer] && MPI_Test(&requests[peer], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+          done != 0) {
+        messages[peer] = theirs[peer].data();
+      }
+      all = all && messages[peer];
+    }
+    if (all || std::chrono::steady_clock::now() >= deadline) {
+      return messages;
+    }
   }
-  return messages;
 }
 
 void abort_mpi_job(int exit_code) {

@@ -139,11 +139,10 @@ std::unique_ptr<Transport> make_shared_transport(Transport& below,
                                                  std::shared_ptr<SharedArena> arena, int machines,
                                                  std::string& why_not);
 
-// For a rank whose command has failed and which communicates no more. When every rank calls this
-// within `patience`, all failed: each gets all messages, by rank (the first 4000 bytes of each).
-// Otherwise returns nothing: this rank failed while others go on, and must end the job.
-std::vector<std::string> gather_mpi_failures(const std::string& message,
-                                             std::chrono::milliseconds patience);
+// For a rank whose command has failed and which communicates no more: tells the others its message
+// (the first 4000 bytes) and hears theirs, by rank, as far as they fail within `patience`, too.
+std::vector<std::optional<std::string>> gather_mpi_failures(const std::string& message,
+                                                            std::chrono::milliseconds patience);
 
 // Ends this process with the exit code, and with it the whole job unless MPI has been finalised.
 [[noreturn]] void abort_mpi_job(int exit_code);

@@ -58,36 +58,68 @@ bool eventually(Condition condition, std::chrono::seconds limit) {
   return true;
 }
 
-TEST(KilledRank, EndsTheJobWithAnErrorAndLeavesNothingBehind) {
+// A training run of 4 ranks that is in its third step when this returns.
+struct Job {
   const TemporaryDirectory directory;
   const std::string metrics = directory.path("metrics.jsonl");
-  const std::string line =
-      "timeout -k 5 60 " +
-      launch_line(4, "train --data " + directory.write("data.txt", std::string(20'000, 'a')) + " " +
-                         tiny_model + "--steps 1000000 --progress none --metrics " + metrics) +
-      " > " + directory.path("output.txt") + " 2>&1";
-  const pid_t job = fork();
-  if (job == 0) {
-    execl("/bin/sh", "sh", "-c", line.c_str(), static_cast<char*>(nullptr));
-    _exit(127);
-  }
-  ASSERT_TRUE(eventually(
-      [&] {
-        return std::filesystem::exists(metrics) &&
-               content(metrics).find("\"step\":3,") != std::string::npos;
-      },
-      std::chrono::seconds(40)));
-  const std::vector<pid_t> victim = ranks_running(metrics, 2);
-  ASSERT_EQ(victim.size(), 1u);
-  ASSERT_EQ(ranks_running(metrics).size(), 4u);
-  kill(victim[0], SIGKILL);
+  pid_t launcher = -1;
 
-  int status = 0;
-  ASSERT_TRUE(
-      eventually([&] { return waitpid(job, &status, WNOHANG) == job; }, std::chrono::seconds(10)));
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0)
-      << content(directory.path("output.txt"));
-  EXPECT_TRUE(eventually([&] { return ranks_running(metrics).empty(); }, std::chrono::seconds(5)));
+  explicit Job(const std::string& options) {
+    const std::string line =
+        "timeout -k 5 60 " +
+        launch_line(4, "train --data " + directory.write("data.txt", std::string(20'000, 'a')) +
+                           " " + tiny_model + "--steps 1000000 --progress none --metrics " +
+                           metrics + " " + options) +
+        " > " + directory.path("output.txt") + " 2>&1";
+    launcher = fork();
+    if (launcher == 0) {
+      execl("/bin/sh", "sh", "-c", line.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    EXPECT_TRUE(eventually(
+        [&] {
+          return std::filesystem::exists(metrics) &&
+                 content(metrics).find("\"step\":3,") != std::string::npos;
+        },
+        std::chrono::seconds(40)));
+    EXPECT_EQ(ranks_running(metrics).size(), 4u);
+  }
+
+  void signal_rank(int rank, int signal) const {
+    const std::vector<pid_t> victim = ranks_running(metrics, rank);
+    ASSERT_EQ(victim.size(), 1u);
+    kill(victim[0], signal);
+  }
+
+  // The launcher ends in time, not with 0, and no process is left.
+  void expect_end(std::chrono::seconds limit) const {
+    int status = 0;
+    ASSERT_TRUE(eventually([&] { return waitpid(launcher, &status, WNOHANG) == launcher; }, limit));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0) << output();
+    EXPECT_TRUE(
+        eventually([&] { return ranks_running(metrics).empty(); }, std::chrono::seconds(5)));
+  }
+
+  std::string output() const { return content(directory.path("output.txt")); }
+};
+
+TEST(KilledRank, EndsTheJobWithAnErrorAndLeavesNothingBehind) {
+  const Job job("");
+  job.signal_rank(2, SIGKILL);
+  job.expect_end(std::chrono::seconds(10));
+}
+
+// One message names the rank that is missing, whatever way messages travel.
+TEST(StoppedRank, IsNamedWithinTheTimeout) {
+  for (const std::string transport : {"shared", "mpi"}) {
+    const Job job("--timeout 3 --transport " + transport);
+    job.signal_rank(2, SIGSTOP);
+    job.expect_end(std::chrono::seconds(15));
+    const std::string output = job.output();
+    EXPECT_NE(output.find("missing: rank 2"), std::string::npos) << output;
+    EXPECT_NE(output.find("last finished by rank"), std::string::npos) << output;
+    EXPECT_EQ(output.find("ringworld: "), output.rfind("ringworld: ")) << output;
+  }
 }
 
 }  // namespace
