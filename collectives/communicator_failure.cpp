@@ -95,23 +95,26 @@ CallStatement call_statement(const Statement& statement) {
 }
 
 std::string Communicator::explain(const CallRecord& record, std::string_view failure) {
-  const std::vector<std::optional<Statement>> statements = transport_.statements(patience);
+  const std::vector<std::optional<Said>> statements = transport_.statements(patience);
   std::vector<int> missing;
   std::vector<int> silent;
   std::map<std::string, std::vector<int>> behind;     // by the call they are in
+  std::map<std::string, std::vector<int>> ahead;      // likewise
   std::map<std::string, std::vector<int>> elsewhere;  // likewise
   std::map<std::string, std::vector<int>> finished;   // by the call they finished last
   for (const int rank : ranks_) {
-    const auto& statement = statements[static_cast<std::size_t>(rank)];
-    if (!statement) {
+    const auto& heard = statements[static_cast<std::size_t>(rank)];
+    if (!heard) {
       silent.push_back(rank);
       continue;
     }
-    const CallStatement said = call_statement(*statement);
+    const CallStatement said = call_statement(heard->statement);
     if (rank != transport_.rank() && said.current.sequence == 0) {
       missing.push_back(rank);
-    } else if (said.current.sequence < record.sequence) {
+    } else if (said.current.sequence < record.sequence || !heard->waits) {
       behind[said.current.describe()].push_back(rank);
+    } else if (said.current.sequence > record.sequence) {
+      ahead[said.current.describe()].push_back(rank);
     } else if (said.current.signature != record.signature) {
       elsewhere[said.current.describe()].push_back(rank);
     }
@@ -122,7 +125,10 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
     text += fmt::format("\n  {} called {} instead", list_of(ranks), call);
   }
   for (const auto& [call, ranks] : behind) {
-    text += fmt::format("\n  missing: {}, still in {}", list_of(ranks), call);
+    text += fmt::format("\n  missing: {}, stuck in {}", list_of(ranks), call);
+  }
+  for (const auto& [call, ranks] : ahead) {
+    text += fmt::format("\n  {} had done its part and waited in {}", list_of(ranks), call);
   }
   if (!missing.empty()) {
     text += fmt::format("\n  missing: {}, in no call", list_of(missing));

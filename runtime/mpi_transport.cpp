@@ -203,13 +203,13 @@ class MpiTransport final : public Transport {
 
   Board& board() override { return board_; }
 
-  std::vector<std::optional<Statement>> statements(std::chrono::milliseconds patience) override {
+  std::vector<std::optional<Said>> statements(std::chrono::milliseconds patience) override {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     // Never freed: where an answer does not come, the library keeps the buffer.
     auto& answers = *new std::vector<Statement>(static_cast<std::size_t>(world_size_));
     std::vector<MPI_Request> requests(answers.size(), MPI_REQUEST_NULL);
-    std::vector<std::optional<Statement>> statements(answers.size());
-    statements[static_cast<std::size_t>(rank_)] = ringworld::read(board_);
+    std::vector<std::optional<Said>> statements(answers.size());
+    statements[static_cast<std::size_t>(rank_)] = Said{ringworld::read(board_), true};
     for (int peer = 0; peer < world_size_; ++peer) {
       const auto i = static_cast<std::size_t>(peer);
       if (peer != rank_) {
@@ -227,7 +227,7 @@ class MpiTransport final : public Transport {
         int done = 0;
         if (!statements[peer] &&
             MPI_Test(&requests[peer], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
-          statements[peer] = answers[peer];
+          statements[peer] = Said{answers[peer], true};
         }
         all = all && statements[peer];
       }

@@ -73,6 +73,7 @@ struct Front {
   std::uint64_t nonce;
   alignas(cache_line) std::atomic<std::uint32_t> asleep;
   alignas(cache_line) Board board;
+  std::atomic<std::uint32_t> beats;  // changes while the rank waits
 
   // Behind it: an inbox and an outbox for each rank of the machine.
   Inbox* inboxes() { return reinterpret_cast<Inbox*>(this + 1); }
@@ -344,19 +345,32 @@ class SharedTransport final : public Transport {
     return own_->board;
   }
 
-  std::vector<std::optional<Statement>> statements(std::chrono::milliseconds patience) override {
-    std::vector<std::optional<Statement>> statements(static_cast<std::size_t>(world_size()));
+  std::vector<std::optional<Said>> statements(std::chrono::milliseconds patience) override {
+    std::vector<std::optional<Said>> statements(static_cast<std::size_t>(world_size()));
     if (local_ranks_ < world_size()) {
       tell_below();
       statements = below_.statements(patience);
     }
-    statements[static_cast<std::size_t>(rank())] = ringworld::read(own_->board);
+    statements[static_cast<std::size_t>(rank())] = Said{ringworld::read(own_->board), true};
+    std::vector<std::uint32_t> beats;
     for (const Peer& peer : peers_) {
-      if (peer.arena != nullptr) {
-        statements[static_cast<std::size_t>(peer.rank)] = ringworld::read(peer.front->board);
+      beats.push_back(peer.arena == nullptr ? 0 : peer.front->beats.load());
+    }
+    // Who waits shows it every few milliseconds, this rank included.
+    const auto deadline = std::chrono::steady_clock::now() + std::min(patience, longest_silence);
+    for (Waiting waiting(false, patience);; waiting.sleep()) {
+      ++own_->beats;
+      for (std::size_t i = 0; i < peers_.size(); ++i) {
+        if (peers_[i].arena != nullptr) {
+          const bool waits = peers_[i].front->beats.load() != beats[i];
+          statements[static_cast<std::size_t>(peers_[i].rank)] =
+              Said{ringworld::read(peers_[i].front->board), waits};
+        }
+      }
+      if (std::chrono::steady_clock::now() >= deadline) {
+        return statements;
       }
     }
-    return statements;
   }
 
   LibraryCollectives* library() override {
@@ -605,6 +619,7 @@ class SharedTransport final : public Transport {
       }
     }
     check_alive();
+    ++own_->beats;
     if (waiting.expired()) {
       const Kind kind = kind_of(tickets.front());
       const std::string peer = kind == Kind::below
@@ -671,6 +686,7 @@ class SharedTransport final : public Transport {
   }
 
   static constexpr std::chrono::milliseconds longest_sleep{10};
+  static constexpr std::chrono::milliseconds longest_silence{500};
 
   Transport& below_;
   const std::shared_ptr<SharedArena> arena_;

@@ -175,11 +175,11 @@ class ThreadsTransport final : public Transport {
 
   Board& board() override { return hub_.boards[rank_]; }
 
-  std::vector<std::optional<Statement>> statements(
+  std::vector<std::optional<Said>> statements(
       std::chrono::milliseconds /*patience*/) override {
-    std::vector<std::optional<Statement>> statements;
+    std::vector<std::optional<Said>> statements;
     for (const Board& board : hub_.boards) {
-      statements.push_back(ringworld::read(board));
+      statements.push_back(Said{ringworld::read(board), true});
     }
     return statements;
   }

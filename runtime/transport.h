@@ -54,6 +54,13 @@ inline Statement read(const Board& board) {
   return statement;
 }
 
+// What another rank said, and whether it waits for others or has failed, as far as one can see: a
+// rank that does neither computes, or is stopped.
+struct Said {
+  Statement statement;
+  bool waits;
+};
+
 class Transport {
  public:
   // A posted verb. It completes once, in a wait.
@@ -105,9 +112,8 @@ class Transport {
 
   // This rank's own.
   virtual Board& board() = 0;
-  // After a wait has thrown: the statements of all ranks, as far as they can be had within the
-  // patience; a rank that answers nothing neither waits nor has failed.
-  virtual std::vector<std::optional<Statement>> statements(std::chrono::milliseconds patience) = 0;
+  // After a wait has thrown: what all ranks say, as far as it can be had within the patience.
+  virtual std::vector<std::optional<Said>> statements(std::chrono::milliseconds patience) = 0;
 
   // The library's own collectives over all ranks, where there is a library.
   virtual LibraryCollectives* library() { return nullptr; }

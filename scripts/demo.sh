@@ -15,7 +15,7 @@ if [ -t 1 ]; then
   COLUMNS=$(tput cols 2>/dev/null || echo 80)
   export COLUMNS
 fi
-say "Training a small GPT on this repository's own text: 4 MPI processes, ring all-reduce"
+say "Training a small GPT on this repository's own text: 4 MPI processes, one virtual GPU each"
 launch 4 "$ringworld" train --model gpt2-tiny \
   --data README.md CONTRIBUTING.md docs runtime collectives models parallel training cli \
   --strategy ddp --steps 400 --global-batch 16 --micro-batch 4 --sequence-length 64 \

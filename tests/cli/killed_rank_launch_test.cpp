@@ -1,4 +1,5 @@
 // A rank that dies: the job ends, with an error, and leaves no process behind.
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -107,6 +108,36 @@ TEST(KilledRank, EndsTheJobWithAnErrorAndLeavesNothingBehind) {
   const Job job("");
   job.signal_rank(2, SIGKILL);
   job.expect_end(std::chrono::seconds(10));
+}
+
+// CPU time that a process has used, in seconds; 0 when it is gone.
+double cpu_seconds(pid_t process) {
+  std::istringstream fields(content("/proc/" + std::to_string(process) + "/stat"));
+  std::string field;
+  double ticks = 0;
+  for (int i = 1; i <= 15 && fields >> field; ++i) {
+    ticks += i >= 14 ? std::stod(field) : 0;  // user and system time; the name has no blanks
+  }
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// Whoever waits for a rank that sleeps costs next to nothing.
+TEST(StoppedRank, IsWaitedForAsleep) {
+  for (const std::string transport : {"shared", "mpi"}) {
+    const Job job("--timeout 5 --transport " + transport);
+    job.signal_rank(2, SIGSTOP);
+    const pid_t waiting = ranks_running(job.metrics, 0).at(0);
+    const double before = cpu_seconds(waiting);
+    double after = before;
+    int status = 0;
+    EXPECT_TRUE(eventually(
+        [&] {
+          after = std::max(after, cpu_seconds(waiting));
+          return waitpid(job.launcher, &status, WNOHANG) == job.launcher;
+        },
+        std::chrono::seconds(20)));
+    EXPECT_LT(after - before, 0.5) << transport;
+  }
 }
 
 // One message names the rank that is missing, whatever way messages travel.

@@ -251,7 +251,7 @@ class WrappedTransport : public Transport {
     return inner_.wait_any(tickets);
   }
   Board& board() override { return inner_.board(); }
-  std::vector<std::optional<Statement>> statements(std::chrono::milliseconds patience) override {
+  std::vector<std::optional<Said>> statements(std::chrono::milliseconds patience) override {
     return inner_.statements(patience);
   }
   void abandon() override { inner_.abandon(); }
