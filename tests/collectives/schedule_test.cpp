@@ -442,6 +442,40 @@ TEST(PlantedFault, ABarrierThatDoesNotHearFromAll) {
             "promises the contributions of {0, 1, 2}");
 }
 
+// Rank 1 reads rank 0's chunk where it is, once rank 2 has sent, too; rank 2 sends that when rank 0
+// has taken its first message; and rank 0 takes it where rank 1 reads.
+TEST(PlantedFault, WaitsForALentChunkInACircle) {
+  const auto refutation = refutation_of(Operation::barrier, 3, [](int rank) {
+    Schedule schedule(1);
+    if (rank == 0) {
+      schedule.begin_step();
+      schedule.send(1, 0);
+      schedule.begin_step();
+      schedule.receive_reduce(2, 0);
+    } else if (rank == 1) {
+      const int from_0 = schedule.add_scratch(0);
+      const int from_2 = schedule.add_scratch(0);
+      schedule.begin_step();
+      schedule.receive(0, from_0);
+      schedule.receive(2, from_2);
+      schedule.begin_step();
+      schedule.reduce(0, from_0);
+      schedule.reduce(0, from_2);
+    } else {
+      schedule.begin_step();
+      schedule.send(0, 0);
+      schedule.begin_step();
+      schedule.send(1, 0);
+    }
+    return schedule;
+  });
+  EXPECT_NE(refutation.find("deadlock"), std::string::npos) << refutation;
+  EXPECT_NE(refutation.find("rank 0 in step 1 before it writes to chunk 0, which it has lent, for "
+                            "rank 1"),
+            std::string::npos)
+      << refutation;
+}
+
 TEST(PlantedFault, AnyRootIsProved) {
   Algorithm wrong = find_algorithm(Operation::broadcast, "tree");
   const auto right = wrong.emit;
