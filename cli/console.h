@@ -12,16 +12,14 @@
 
 namespace ringworld {
 
-// --- Readable numbers
-// ------------------------------------------------------------------------------
+// --- Readable numbers ---------------------------------------------------------------------------
 
 // Three digits and a letter: "7", "950", "12.3k", "4.56M". Bytes have to_string in runtime/bytes.h.
 std::string human_count(double value);
 // The two largest units: "0.42s", "8.5s", "1m 20s", "2h 05m", "3d 04h"; "?" when not finite.
 std::string human_duration(double seconds);
 
-// --- Tables
-// ----------------------------------------------------------------------------------------
+// --- Tables -------------------------------------------------------------------------------------
 
 enum class Align : std::uint8_t { left, right };
 
@@ -44,8 +42,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// --- Progress
-// --------------------------------------------------------------------------------------
+// --- Progress -----------------------------------------------------------------------------------
 
 enum class ProgressStyle : std::uint8_t { automatic, bar, lines, none };
 inline constexpr ProgressStyle all_progress_styles[] = {

@@ -79,8 +79,7 @@ std::string OptionSet::help() const {
   return app_->help();
 }
 
-// --- Declaring
-// -------------------------------------------------------------------------------------
+// --- Declaring ----------------------------------------------------------------------------------
 
 void OptionSet::custom(const std::string& name, const std::string& unit,
                        const std::string& default_text, const std::string& sentence, bool many,
@@ -158,8 +157,7 @@ void OptionSet::flag(const std::string& name, bool& value, const std::string& se
   app_->add_flag("--" + name, sentence)->each(set)->group(group_);
 }
 
-// --- Errors
-// ----------------------------------------------------------------------------------------
+// --- Errors -------------------------------------------------------------------------------------
 
 std::string OptionSet::label(const std::string& name) const {
   const auto origin = origin_.find(name);
@@ -209,8 +207,7 @@ double OptionSet::parse_number(const std::string& name, const std::string& text,
   return value;
 }
 
-// --- Parsing
-// ---------------------------------------------------------------------------------------
+// --- Parsing ------------------------------------------------------------------------------------
 
 std::vector<std::string> OptionSet::names() const {
   std::vector<std::string> names;

@@ -130,8 +130,7 @@ std::string list_of_operations() {
 
 namespace {
 
-// --- train
-// -----------------------------------------------------------------------------------------
+// --- train --------------------------------------------------------------------------------------
 
 void declare(OptionSet& set, TrainOptions& o) {
   declare_model(set, o.model);
@@ -210,8 +209,7 @@ void check(TrainOptions& o) {
   o.learning_rate.steps = o.steps;
 }
 
-// --- verify
-// ----------------------------------------------------------------------------------------
+// --- verify -------------------------------------------------------------------------------------
 
 // "tensor=NAME,factor=2,rank=1": the tensor is needed, the others have defaults.
 Plant parse_plant(const OptionSet& set, const std::string& text) {
@@ -389,8 +387,7 @@ void check(CallOptions& o) {
   }
 }
 
-// --- capabilities and doctor
-// ---------------------------------------------------------------------
+// --- capabilities and doctor --------------------------------------------------------------------
 
 void declare(OptionSet& set, CapabilitiesOptions& o) {
   set.usage("ringworld capabilities");
@@ -419,8 +416,7 @@ void declare(OptionSet& set, DoctorOptions& o) {
 
 void check(DoctorOptions& /*o*/) {}
 
-// --- The table of commands
-// -------------------------------------------------------------------------
+// --- The table of commands ----------------------------------------------------------------------
 
 struct CommandEntry {
   std::string name;

@@ -21,153 +21,28 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <random>
 #include <utility>
 
 #include <fmt/format.h>
 
 #ifdef __linux__
-#include <linux/membarrier.h>
 #include <poll.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 #include "runtime/error.h"
+#include "runtime/handshake.h"
+#include "runtime/process.h"
 #include "runtime/raw.h"
+#include "runtime/shared_front.h"
 #include "runtime/transport.h"
 #include "runtime/waiting.h"
 
 namespace ringworld {
 namespace {
-
-// --- What lies in the front of an arena ----------------------------------------------------------
-
-constexpr std::uint32_t slot_count = 8;
-constexpr std::int64_t longest_inline = Transport::small_message.value;
-constexpr std::size_t cache_line = 64;
-
-struct alignas(cache_line) Slot {
-  std::atomic<std::uint32_t> number;  // of the message that is here, counted from 1
-  DType dtype;
-  bool is_inline;
-  Signature signature;
-  std::int64_t offset;  // of the data in the sender's arena
-  std::int64_t elements;
-  std::byte data[longest_inline];  // of an inline message
-};
-static_assert(sizeof(Slot) == longest_inline + cache_line);
-
-using Outbox = std::array<Slot, slot_count>;
-
-struct alignas(cache_line) Inbox {
-  std::atomic<std::uint32_t> taken;  // messages of one peer that are done with
-};
-
-struct Front {
-  std::uint64_t nonce;
-  alignas(cache_line) std::atomic<std::uint32_t> asleep;
-  alignas(cache_line) Board board;
-  std::atomic<std::uint32_t> beats;  // changes while the rank waits
-
-  // Behind it: an inbox and an outbox for each rank of the machine.
-  Inbox* inboxes() { return reinterpret_cast<Inbox*>(this + 1); }
-  Outbox* outboxes(int local_ranks) { return reinterpret_cast<Outbox*>(inboxes() + local_ranks); }
-};
-static_assert(sizeof(Front) % cache_line == 0 && sizeof(Inbox) == cache_line);
-
-// --- Getting to know one another -----------------------------------------------------------------
-
-// What every rank tells every other before anything is mapped.
-struct Hello {
-  std::int64_t has_arena;
-  std::int64_t process;
-  std::int64_t file;
-  std::int64_t size;
-  std::uint64_t nonce;
-  std::uint64_t machine;
-};
-
-// Whether all went well, and if not, why.
-struct Outcome {
-  char why_not[240];
-};
-
-// Equal for processes that see each other's numbers: one kernel, one process namespace.
-std::uint64_t machine_of_this_process() {
-  std::string text;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
-#ifdef __linux__
-  struct stat status {};
-  if (stat("/proc/self/ns/pid", &status) == 0) {
-    text += fmt::format(" {}", status.st_ino);
-  }
-#endif
-  return std::hash<std::string>()(text);
-}
-
-// Everybody's value, by rank, through messages of the transport below.
-template <typename T>
-std::vector<T> exchange(Transport& below, const T& own) {
-  const auto device = Device::create({});
-  const auto tensor = [&] {
-    return Tensor(DType::i8, Shape{sizeof(T)},
-                  device->allocate(Bytes(sizeof(T)), Category::communication));
-  };
-  const Tensor sent = tensor();
-  std::memcpy(raw_bytes(sent), &own, sizeof(T));
-  std::vector<T> all(static_cast<std::size_t>(below.world_size()), own);
-  std::vector<Tensor> received(all.size());
-  std::vector<Transport::Ticket> tickets;
-  for (int peer = 0; peer < below.world_size(); ++peer) {
-    if (peer != below.rank()) {
-      Tensor& from_peer = received[static_cast<std::size_t>(peer)] = tensor();
-      tickets.push_back(below.receive(peer, 0, from_peer));
-      tickets.push_back(below.send(peer, 0, sent));
-    }
-  }
-  for (const Transport::Ticket ticket : tickets) {
-    below.wait(ticket);
-  }
-  for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    if (received[peer].defined()) {
-      std::memcpy(&all[peer], raw_bytes(received[peer]), sizeof(T));
-    }
-  }
-  return all;
-}
-
-// Makes every thread of every process that takes part pass a memory barrier, after take_part.
-// False where the system has none: then a sleeper may be overlooked once, and must not sleep long.
-void take_part_in_barriers() {
-#if defined(__linux__) && defined(SYS_membarrier)
-  syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
-#endif
-}
-
-bool barrier_for_all() {
-#if defined(__linux__) && defined(SYS_membarrier)
-  return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
-#else
-  return false;
-#endif
-}
-
-// A handle that tells when a process has ended; -1 where there are none.
-int open_process([[maybe_unused]] std::int64_t process) {
-#if defined(__linux__) && defined(SYS_pidfd_open)
-  return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
-#else
-  return -1;
-#endif
-}
-
-// --- The transport -------------------------------------------------------------------------------
 
 class SharedTransport final : public Transport {
  public:

@@ -6,6 +6,7 @@
 
 #ifdef __linux__
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -62,5 +63,19 @@ void sleep_while_equal(const std::atomic<std::uint32_t>&, std::uint32_t,
 void wake_sleepers(const std::atomic<std::uint32_t>&) {}
 
 #endif
+
+void take_part_in_barriers() {
+#if defined(__linux__) && defined(SYS_membarrier)
+  syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+#endif
+}
+
+bool barrier_for_all() {
+#if defined(__linux__) && defined(SYS_membarrier)
+  return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+#else
+  return false;
+#endif
+}
 
 }  // namespace ringworld

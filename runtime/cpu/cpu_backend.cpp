@@ -70,8 +70,7 @@ Tensor CpuBackend::wide_output(const Tensor& out) {
   return out.dtype() == wide ? out : empty(wide, out.shape(), Category::workspace);
 }
 
-// --- Moving data
-// -----------------------------------------------------------------------------------
+// --- Moving data --------------------------------------------------------------------------------
 
 void CpuBackend::upload(const Tensor& out, std::span<const std::byte> host) {
   check(out.defined() && out.bytes().value == static_cast<std::int64_t>(host.size()), "upload",
@@ -135,8 +134,7 @@ void CpuBackend::normal(const Tensor& out, const RandomKey& key, std::int64_t fi
   });
 }
 
-// --- Elementwise and reductions
-// --------------------------------------------------------------------
+// --- Elementwise and reductions -----------------------------------------------------------------
 
 void CpuBackend::add(const Tensor& out, const Tensor& a, const Tensor& b) {
   check_elementwise("add", {&out, &a, &b});
@@ -220,8 +218,7 @@ std::int64_t CpuBackend::fingerprint(const Tensor& x) {
   return static_cast<std::int64_t>(hash >> 1);
 }
 
-// --- Optimizers
-// ------------------------------------------------------------------------------------
+// --- Optimizers ---------------------------------------------------------------------------------
 
 void CpuBackend::adamw(const Tensor& parameter, const Tensor& first_moment,
                        const Tensor& second_moment, const Tensor& gradient, const AdamWStep& step) {

@@ -31,8 +31,7 @@ std::span<const std::int32_t> checked_indices(std::string_view verb, const Tenso
 
 }  // namespace
 
-// --- Embedding
-// -------------------------------------------------------------------------------------
+// --- Embedding ----------------------------------------------------------------------------------
 
 void CpuBackend::embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& table,
                                    const Tensor& positions) {
@@ -122,8 +121,7 @@ void CpuBackend::embedding_backward(const Tensor& dtable, const Tensor& dpositio
   }
 }
 
-// --- Layer norm
-// ------------------------------------------------------------------------------------
+// --- Layer norm ---------------------------------------------------------------------------------
 
 void CpuBackend::layer_norm_forward(const Tensor& y, const Tensor& mean,
                                     const Tensor& inverse_deviation, const Tensor& x,
@@ -199,8 +197,7 @@ void CpuBackend::layer_norm_backward(const Tensor& dx, const Tensor& dweight, co
   });
 }
 
-// --- GELU
-// ------------------------------------------------------------------------------------------
+// --- GELU ---------------------------------------------------------------------------------------
 
 void CpuBackend::gelu_forward(const Tensor& y, const Tensor& x) {
   check_elementwise("gelu_forward", {&y, &x});
@@ -225,8 +222,7 @@ void CpuBackend::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor&
   });
 }
 
-// --- Cross-entropy
-// ---------------------------------------------------------------------------------
+// --- Cross-entropy ------------------------------------------------------------------------------
 
 void CpuBackend::cross_entropy_forward(const Tensor& losses, const Tensor& log_sum_exp,
                                        const Tensor& logits, const Tensor& targets) {

@@ -36,8 +36,7 @@ void refuse(const std::string& line, std::initializer_list<std::string_view> fac
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
 }
 
-// --- Values
-// ----------------------------------------------------------------------------------------
+// --- Values -------------------------------------------------------------------------------------
 
 TEST(Options, TrainHasDefaults) {
   const TrainOptions o = train("");
@@ -144,8 +143,7 @@ TEST(Options, TheLastOfTwoValuesCounts) {
   EXPECT_EQ(train("--steps 5 --steps=6").steps, 6);
 }
 
-// --- Refusals
-// --------------------------------------------------------------------------------------
+// --- Refusals -----------------------------------------------------------------------------------
 
 TEST(Options, UnknownOptionsNameTheNearest) {
   refuse("train --data d --learning-rat 0.1",
@@ -215,8 +213,7 @@ TEST(Options, MissingValuesAndStrayWordsAreNamed) {
       {"--metrics", "missing"});
 }
 
-// --- Help
-// ------------------------------------------------------------------------------------------
+// --- Help ---------------------------------------------------------------------------------------
 
 TEST(Options, HelpListsEveryOptionOfTheCommandByGroup) {
   const std::string help = std::get<Text>(parse("train --steps 5 --help")).text;
@@ -240,8 +237,7 @@ TEST(Options, OverviewAndVersion) {
   EXPECT_EQ(std::get<Text>(parse("--version")).text, "ringworld 0.1.0\n");
 }
 
-// --- Configuration files
-// ---------------------------------------------------------------------------
+// --- Configuration files ------------------------------------------------------------------------
 
 class Config : public ::testing::Test {
  protected:

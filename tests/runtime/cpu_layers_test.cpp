@@ -9,8 +9,7 @@ std::size_t at(std::int64_t row, std::int64_t column, std::int64_t width) {
   return static_cast<std::size_t>(row * width + column);
 }
 
-// --- Embedding
-// -------------------------------------------------------------------------------------
+// --- Embedding ----------------------------------------------------------------------------------
 
 struct EmbeddingCase {
   std::int64_t batch, length, width, vocabulary;
@@ -97,8 +96,7 @@ TEST(CpuEmbedding, BackwardAddsEveryOccurrenceAndRoundsOnce) {
   });
 }
 
-// --- Layer norm
-// ------------------------------------------------------------------------------------
+// --- Layer norm ---------------------------------------------------------------------------------
 
 struct MatrixCase {
   std::int64_t rows, width;
@@ -250,8 +248,7 @@ TEST(CpuLayerNorm, BackwardIsTheDerivativeOfForward) {
   }
 }
 
-// --- Cross-entropy
-// ---------------------------------------------------------------------------------
+// --- Cross-entropy ------------------------------------------------------------------------------
 
 constexpr MatrixCase classifications[] = {{0, 3}, {1, 1}, {3, 7}, {5, 65}, {7, 50257}};
 
@@ -350,8 +347,7 @@ TEST(CpuCrossEntropy, BackwardIsTheDerivativeOfForward) {
   }
 }
 
-// --- Misfits
-// ---------------------------------------------------------------------------------------
+// --- Misfits ------------------------------------------------------------------------------------
 
 TEST(CpuLayers, Misfits) {
   const auto backend = poisoned_backend(1);
