@@ -37,6 +37,9 @@ struct Refused {
 };
 
 std::string refusal_of(const Algorithm& algorithm, const BenchOptions& o, int ranks) {
+  if (o.resources.reproducible && reduces(algorithm.operation) && !algorithm.rank_order) {
+    return "it does not add in the order of the ranks, as --reproducible asks";
+  }
   const std::string reason = algorithm.refuses(ranks);
   return reason.empty() ? refusal(algorithm, o.dtype, o.op) : reason;
 }
@@ -284,6 +287,11 @@ ExitCode run_bench(const BenchOptions& o, Transport& transport) {
     std::cout << fmt::format("{}{}; {}\n", name_of(o.operation),
                              has_root(o.operation) ? fmt::format(", root {}", o.root) : "",
                              rank.description());
+    if (!transport.own_core() && transport.world_size() > 1) {
+      std::cout
+          << "more ranks than CPUs: every time is one of shared CPUs, and that of mpi most of "
+             "all\n";
+    }
     for (const Refused& one : refused) {
       std::cout << fmt::format("without {}: {}\n", one.algorithm, one.reason);
     }

@@ -43,15 +43,20 @@ double number_of(const Json& json, int rank, DType dtype) {
     refuse(fmt::format("{} of rank {} is no number, nor \"nan\", \"inf\" or \"-inf\"", json.dump(),
                        rank));
   }
-  // 2^53: up to there a JSON number is exact as a double.
-  const double largest = dtype == DType::i8    ? 127
-                         : dtype == DType::i32 ? 2147483647
-                         : dtype == DType::i64 ? 9007199254740992
-                                               : std::numeric_limits<double>::infinity();
-  const bool whole = std::isfinite(value) && std::trunc(value) == value;
-  if (!is_floating(dtype) && (!whole || value > largest || value < -largest)) {
-    refuse(fmt::format("{} of rank {} is no {} (whole, up to {:.0f} either way)", json.dump(), rank,
-                       name_of(dtype), largest));
+  if (is_floating(dtype)) {
+    return value;
+  }
+  // 2^53: below it a JSON number is exact as a double.
+  const std::int64_t largest = dtype == DType::i8    ? 127
+                               : dtype == DType::i32 ? 2147483647
+                                                     : 9007199254740991;
+  const bool fits = json.is_number_integer() && json.get<std::int64_t>() <= largest &&
+                    json.get<std::int64_t>() >= -largest - (dtype == DType::i64 ? 0 : 1) &&
+                    (!json.is_number_unsigned() ||
+                     json.get<std::uint64_t>() <= static_cast<std::uint64_t>(largest));
+  if (!fits) {
+    refuse(fmt::format("{} of rank {} is no {} (whole, up to {} and down to {})", json.dump(), rank,
+                       name_of(dtype), largest, -largest - (dtype == DType::i64 ? 0 : 1)));
   }
   return value;
 }
@@ -252,8 +257,10 @@ std::vector<std::vector<double>> collect(const std::vector<double>& own,
   return by_rank;
 }
 
-std::string text_of(const std::vector<double>& values) {
-  return values.empty() ? "-" : fmt::format("{:.9g}", fmt::join(values, " "));
+std::string text_of(const std::vector<double>& values, DType dtype) {
+  return values.empty()       ? "-"
+         : is_floating(dtype) ? fmt::format("{:.9g}", fmt::join(values, " "))
+                              : fmt::format("{:.0f}", fmt::join(values, " "));
 }
 
 Json json_of(const std::vector<std::vector<double>>& by_rank, DType dtype) {
@@ -299,7 +306,7 @@ ExitCode run_call(const CallOptions& o, Transport& transport) {
   if (o.json != "-") {
     Table table({{"rank", Align::right}, {"gives"}, {"gets"}, {"bytes sent", Align::right}});
     for (std::size_t r = 0; r < gives.size(); ++r) {
-      table.add_row({fmt::format("{}", r), text_of(gives[r]), text_of(gets[r]),
+      table.add_row({fmt::format("{}", r), text_of(gives[r], o.dtype), text_of(gets[r], o.dtype),
                      fmt::format("{:.0f}", bytes[r][0])});
     }
     std::cout << fmt::format("{} {} of {}{}{}; {}\n\n{}", o.algorithm, name_of(o.operation),

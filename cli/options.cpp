@@ -113,8 +113,10 @@ void declare_resources(OptionSet& set, ResourceOptions& resources) {
            "them.");
   set.flag("explain", resources.explain,
            "Say at the end which algorithms auto chose, for which calls, and why.");
-  set.flag("reproducible", resources.reproducible,
-           "Add contributions in the order of the ranks, whatever the algorithm, count or bucket.");
+  set.flag(
+      "reproducible", resources.reproducible,
+      "Only algorithms serve that add contributions in the order of the ranks, so that results "
+      "depend neither on which one it is nor on counts or buckets.");
   set.number("timeout", resources.timeout, {0, 1e6, false, true}, "SECONDS",
              "How long a rank waits for another without progress before it reports it missing.");
 }
@@ -379,6 +381,9 @@ void declare(OptionSet& set, CallOptions& o) {
 }
 
 void check(CallOptions& o) {
+  if (o.algorithm.empty() && o.resources.reproducible) {
+    o.algorithm = "auto";
+  }
   check_algorithm(o.operation, o.algorithm);
   if (o.values.empty() && o.operation != Operation::barrier) {
     throw UsageError(

@@ -1,6 +1,7 @@
 #include "cli/rank.h"
 
 #include <iostream>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -29,6 +30,7 @@ std::string counted(int count, std::string_view what) {
 
 Rank::Rank(const ResourceOptions& options, Transport& transport)
     : explains_(options.explain),
+      algorithm_(options.algorithm),
       local_ranks_(transport.local_ranks()),
       shared_(share_memory(options, transport)),
       backend_(make_backend(options, local_ranks_, arena_)),
@@ -44,7 +46,12 @@ void Rank::explain() const {
     return;
   }
   std::string text = "\nalgorithms chosen:\n";
-  for (const std::string& line : communicator_.explanations()) {
+  if (algorithm_ != "auto") {
+    text += fmt::format("  {} for every operation that has it, as asked\n", algorithm_);
+  }
+  std::set<std::string> lines(communicator_.explanations().begin(),
+                              communicator_.explanations().end());
+  for (const std::string& line : lines) {
     text += fmt::format("  {}\n", line);
   }
   std::cerr << text << std::flush;
@@ -52,10 +59,19 @@ void Rank::explain() const {
 
 std::unique_ptr<Transport> Rank::share_memory(const ResourceOptions& options,
                                               Transport& transport) {
+  if (transport.world_size() % options.nodes != 0) {
+    throw UsageError(fmt::format("--nodes: {} nodes do not divide {} ranks", options.nodes,
+                                 transport.world_size()));
+  }
+  transport.set_timeout(options.timeout_milliseconds());
+  if (!same_on_all_ranks(transport, 1000 * options.nodes + static_cast<int>(options.transport))) {
+    throw UsageError(
+        "the ranks were started with different --transport or --nodes; give every rank the same "
+        "command line");
+  }
   if (options.transport == TransportChoice::mpi || transport.world_size() == 1) {
     return nullptr;
   }
-  transport.set_timeout(options.timeout_milliseconds());
   std::string why_not;
   arena_ = SharedArena::create(shared_front(transport.local_ranks()), why_not);
   auto shared = make_shared_transport(transport, arena_, options.nodes, why_not);

@@ -41,6 +41,7 @@ class Rank {
   std::unique_ptr<Transport> share_memory(const ResourceOptions& options, Transport& transport);
 
   const bool explains_;
+  const std::string algorithm_;  // as asked
   int local_ranks_;
   std::shared_ptr<SharedArena> arena_ = nullptr;  // holds the device's memory, if it is shared
   std::unique_ptr<Transport> shared_;

@@ -166,10 +166,14 @@ std::string verdict_text(const Algorithm& algorithm, const Verdict& verdict) {
     return fmt::format("Proof: WRONG\n  {}\n", *verdict.refutation);
   }
   std::string text =
-      fmt::format("Proof: right for every number of ranks from 1 to {}{}.\n", max_proved_ranks,
-                  has_root(algorithm.operation) ? " and every root" : "");
+      verdict.refused == 0
+          ? fmt::format("Proof: right for every number of ranks from 1 to {}", max_proved_ranks)
+          : fmt::format("Proof: right for {} of the numbers of ranks from 1 to {}",
+                        max_proved_ranks - verdict.refused, max_proved_ranks);
+  text += has_root(algorithm.operation) ? " and every root.\n" : ".\n";
   if (verdict.refused > 0) {
-    text += fmt::format("  But for {} that it refuses: {}.\n", verdict.refused, verdict.reason);
+    text +=
+        fmt::format("  The other {} are refused, such as: {}.\n", verdict.refused, verdict.reason);
   }
   text +=
       "  Every message is matched, nobody waits for ever even without buffering, nothing is added\n"

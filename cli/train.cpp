@@ -137,6 +137,10 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   rank.on_rank_0([&] {
     nlohmann::ordered_json conditions = rank.conditions();
     conditions.update(settings_of(o, *model));
+    conditions["algorithm"] = o.resources.algorithm;
+    conditions["reproducible"] = o.resources.reproducible;
+    conditions["tuning"] = o.resources.tuning;
+    conditions["nodes"] = o.resources.nodes;
     conditions["sgemm_flops_per_second"] = sgemm_rate;
     report.emplace(o, conditions);
   });

@@ -290,7 +290,7 @@ void Communicator::run(const Call& call) {
 
   std::vector<Tensor> chunks;
   std::vector<Tensor> inputs;  // where the chunks' content is instead, if not there
-  Tensor result;  // what becomes the output, unless it is there already
+  Tensor result;               // what becomes the output, unless it is there already
   switch (call.operation) {
     case Operation::all_reduce:
     case Operation::broadcast:

@@ -119,10 +119,8 @@ Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Coun
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string label) {
   check_even_blocks("all_gather", out, x, world_size(), rank_);
-  return submit({.operation = Operation::all_gather,
-                 .out = out,
-                 .x = x,
-                 .label = std::move(label)});
+  return submit(
+      {.operation = Operation::all_gather, .out = out, .x = x, .label = std::move(label)});
 }
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
@@ -168,10 +166,8 @@ Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string la
                                             out.elements(), x.elements(), world_size(),
                                             overlap(out, x) ? ", in place" : ""));
   }
-  return submit({.operation = Operation::all_to_all,
-                 .out = out,
-                 .x = x,
-                 .label = std::move(label)});
+  return submit(
+      {.operation = Operation::all_to_all, .out = out, .x = x, .label = std::move(label)});
 }
 
 Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, const Tensor& x,

@@ -33,7 +33,7 @@
 namespace ringworld {
 
 // What rules may name beside "*", any: the transports' names.
-inline constexpr std::string_view tuned_transports[] = {"shared", "mpi", "threads"};
+inline constexpr std::string_view tuned_transports[] = {"shared", "mixed", "mpi", "threads"};
 
 struct SelectionRule {
   Operation operation;

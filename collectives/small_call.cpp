@@ -8,28 +8,31 @@
 namespace ringworld {
 namespace {
 
-// Whom a rank gives something to in one step, and from whom it gets something.
+// Whether `from` gives `to` something.
 bool gives(Operation operation, int root, int from, int to) {
-  switch (operation) {
-    case Operation::broadcast:
-    case Operation::scatter:
-      return from == root;
-    case Operation::reduce:
-    case Operation::gather:
-      return to == root;
-    default:
-      return true;
-  }
+  return operation == Operation::broadcast ? from == root
+         : operation == Operation::reduce  ? to == root
+                                           : true;
 }
 
 // Whether a rank gives every other one a block of its own.
 bool gives_blocks(Operation operation) {
-  return operation == Operation::reduce_scatter || operation == Operation::scatter ||
-         operation == Operation::all_to_all;
+  return operation == Operation::reduce_scatter || operation == Operation::all_to_all;
 }
 
 bool is_one_step(const Algorithm& algorithm) {
-  return algorithm.name == (algorithm.operation == Operation::all_reduce ? "one_shot" : "direct");
+  switch (algorithm.operation) {
+    case Operation::all_reduce:
+      return algorithm.name == "one_shot";
+    case Operation::reduce_scatter:
+    case Operation::all_gather:
+    case Operation::broadcast:
+    case Operation::reduce:
+    case Operation::all_to_all:
+      return algorithm.name == "direct";
+    default:
+      return false;
+  }
 }
 
 Tensor block(const Tensor& whole, int index, std::int64_t elements) {
@@ -46,15 +49,10 @@ bool Communicator::SmallCall::serves(const Communicator& communicator, const Cal
       call.widens()) {
     return false;
   }
-  const Tensor& whole = call.x.defined() ? call.x : call.out;
-  const std::int64_t bytes = whole.bytes().value;
-  const std::int64_t message =
-      gives_blocks(call.operation) && call.x.defined() && call.operation != Operation::scatter
-          ? bytes / communicator.world_size()
-          : bytes;
-  return message > 0 && message <= Transport::small_message.value &&
-         (call.operation != Operation::scatter ||
-          call.out.bytes().value <= Transport::small_message.value);
+  const Bytes message = call.x.elements() /
+                        (gives_blocks(call.operation) ? communicator.world_size() : 1) *
+                        size_of(call.dtype());
+  return message > Bytes(0) && message <= Transport::small_message;
 }
 
 void Communicator::SmallCall::offer(Call&& call) {
@@ -74,9 +72,7 @@ void Communicator::SmallCall::offer(Call&& call) {
   begin_call(transport.board(), record_);
   const int own = communicator_.rank_;
   const bool blocks = gives_blocks(call_.operation);
-  const std::int64_t elements = call_.operation == Operation::scatter ? call_.out.elements()
-                                : blocks ? call_.x.elements() / communicator_.world_size()
-                                         : call_.x.elements();
+  const std::int64_t elements = call_.x.elements() / (blocks ? communicator_.world_size() : 1);
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {
     if (peer == own) {
       continue;
@@ -134,12 +130,9 @@ void Communicator::SmallCall::collect_all() {
     transport.wait(ticket);
   }
   end_call(transport.board());
-  const Bytes whole = call_.operation == Operation::scatter ? call_.out.bytes() : call_.x.bytes();
-  const bool shares =
-      call_.operation == Operation::reduce_scatter || call_.operation == Operation::all_to_all;
-  communicator_.count(call_.label,
-                      static_cast<std::int64_t>(sends_.size()) *
-                          (shares ? whole.value / communicator_.world_size() : whole.value));
+  const std::int64_t message =
+      call_.x.bytes().value / (gives_blocks(call_.operation) ? communicator_.world_size() : 1);
+  communicator_.count(call_.label, static_cast<std::int64_t>(sends_.size()) * message);
 }
 
 // out = the contributions, added in the order of the ranks.
@@ -176,19 +169,15 @@ void Communicator::SmallCall::collect_reduced() {
   }
 }
 
-// Every rank's block to its place.
+// Every rank's block to its place; of a broadcast, the root's.
 void Communicator::SmallCall::collect_blocks() {
-  if (!call_.out.defined()) {
-    return;  // gather, not the root
-  }
   Backend& backend = communicator_.backend_;
   const int own = communicator_.rank_;
-  const bool one = call_.operation == Operation::broadcast ||
-                   call_.operation == Operation::scatter || call_.operation == Operation::barrier;
+  const bool one = call_.operation == Operation::broadcast;
   const std::int64_t elements =
       one ? call_.out.elements() : call_.out.elements() / communicator_.world_size();
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (!gives(call_.operation, call_.root, peer, own) || call_.operation == Operation::barrier) {
+    if (!gives(call_.operation, call_.root, peer, own)) {
       continue;
     }
     const Tensor place = one ? call_.out : block(call_.out, peer, elements);

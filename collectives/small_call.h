@@ -4,7 +4,9 @@
 // of the communicator is reached that way, a call is one step: what this rank gives is offered to
 // everybody who needs it when the call is made, and what the others offered is collected when it is
 // waited for or when the next call is made. That is what the one-step algorithms do: one_shot for
-// all_reduce, direct for the others; results, bytes and order of addition are theirs.
+// all_reduce, direct for reduce_scatter, all_gather, broadcast, reduce and all_to_all. Messages,
+// results and order of addition are theirs, so that a rank whose stream is busy runs the schedule
+// and meets the others all the same.
 #pragma once
 
 #include <exception>

@@ -2,13 +2,12 @@
 //
 // Implementations: `cpu` (runtime/cpu/). Others follow the same contract, and nothing above
 // runtime/ knows which one runs. Conventions that hold for every verb:
-//  - Outputs come first and are allocated by the caller. "=" overwrites, "+=" adds to what is
-//  there.
+//
+//  - Outputs come first; the caller allocates them. "=" overwrites, "+=" adds to what is there.
 //  - All floating tensors of one call have one dtype unless the verb says otherwise; f64 computes
-//  in
-//    f64, everything else in f32. bf16 and f16 inputs are widened, results rounded once, and sums
-//    are kept in f32, as tensor cores do. Tensors called "f32/f64" are f64 in an f64 call, else
-//    f32.
+//    in f64, everything else in f32. bf16 and f16 inputs are widened, results rounded once, and
+//    sums are kept in f32, as tensor cores do. Tensors called "f32/f64" are f64 in an f64 call,
+//    else f32.
 //  - Shapes are checked; what does not fit throws std::invalid_argument that names verb and shapes
 //    (a bug in the caller, not in the user's input).
 //  - Outputs may not alias inputs unless the verb says so.

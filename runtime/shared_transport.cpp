@@ -476,9 +476,21 @@ class SharedTransport final : public Transport {
     Peer& peer = *local(peer_of(ticket));
     if (kind_of(ticket) == Kind::receive) {
       take(peer);
+    } else {
+      flush(peer);
+    }
+    return is_here(ticket);
+  }
+
+  // Whether a verb with a rank of this machine is complete, as far as has been taken and flushed.
+  bool is_here(Ticket ticket) {
+    if (ticket == over || kind_of(ticket) == Kind::below) {
+      return ticket == over;
+    }
+    const Peer& peer = *local(peer_of(ticket));
+    if (kind_of(ticket) == Kind::receive) {
       return is_past(peer.arrived, number_of(ticket));
     }
-    flush(peer);
     if (kind_of(ticket) == Kind::queued) {
       return peer.waiting.empty() || is_past(peer.waiting.front().number, number_of(ticket));
     }
@@ -493,7 +505,17 @@ class SharedTransport final : public Transport {
         take(peer);
       }
     }
-    check_alive();
+    if (const int ended = ended_rank(); ended >= 0) {
+      for (Peer& peer : peers_) {  // what it sent before it ended counts
+        if (peer.arena != nullptr) {
+          take(peer);
+        }
+      }
+      if (std::ranges::none_of(tickets, [&](Ticket ticket) { return is_here(ticket); })) {
+        give_up(fmt::format("waits, but the process of rank {} has ended", ended));
+      }
+      return;
+    }
     ++own_->beats;
     if (waiting.expired()) {
       const Kind kind = kind_of(tickets.front());
@@ -527,16 +549,17 @@ class SharedTransport final : public Transport {
     own_->asleep.store(0, std::memory_order_relaxed);
   }
 
-  void check_alive() {
+  // A rank of this machine whose process is gone; -1 when there is none.
+  int ended_rank() const {
 #ifdef __linux__
     for (const Peer& peer : peers_) {
       pollfd handle{peer.process, POLLIN, 0};
       if (peer.process >= 0 && poll(&handle, 1, 0) > 0) {
-        // What it sent before it ended counts.
-        give_up(fmt::format("waits, but the process of rank {} has ended", peer.rank));
+        return peer.rank;
       }
     }
 #endif
+    return -1;
   }
 
   void check_usable() {
@@ -576,6 +599,11 @@ class SharedTransport final : public Transport {
 };
 
 }  // namespace
+
+bool same_on_all_ranks(Transport& transport, std::int64_t value) {
+  const std::vector<std::int64_t> values = exchange(transport, value);
+  return std::ranges::count(values, value) == static_cast<std::ptrdiff_t>(values.size());
+}
 
 Bytes shared_front(int local_ranks) {
   return Bytes(static_cast<std::int64_t>(sizeof(Front) + static_cast<std::size_t>(local_ranks) *

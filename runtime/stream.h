@@ -5,9 +5,9 @@
 // more: later works fail with the same exception, since peers no longer agree on what comes next.
 //
 // The stream has a thread, but who waits for a work that has not begun runs it, and all before it,
-// himself: handing it over would cost two switches between threads. A short work may be left for
-// that, and then begins when it is waited for or when the next one is submitted. Works run on one
-// thread at a time, whichever it is.
+// on its own thread: handing it over would cost two switches between threads. A short work may be
+// left for that, and then begins when it is waited for or when the next one is submitted. Works run
+// on one thread at a time, whichever it is.
 #pragma once
 
 #include <functional>
@@ -23,6 +23,7 @@ class Work {
    public:
     virtual ~Task() = default;
     virtual void wait() = 0;
+    // May itself do what is left to do, and then takes as long.
     virtual bool done() = 0;
   };
 

@@ -72,7 +72,7 @@ class Transport {
   virtual int local_ranks() const = 0;  // that share this machine, this one included
   // Every rank of this machine has a CPU of its own, so that who waits may spin.
   virtual bool own_core() const { return false; }
-  virtual std::string_view name() const = 0;    // "mpi", "shared", "threads"
+  virtual std::string_view name() const = 0;    // "mpi", "shared", "mixed", "threads"
   virtual std::string description() const = 0;  // "MPICH 4.0.2, shared memory"
 
   // Whose device holds any staging. Called by every communicator before its first verb; the last
@@ -90,11 +90,11 @@ class Transport {
   virtual Tensor reading(Ticket ticket) = 0;
   virtual void done_reading(Ticket ticket) = 0;
 
-  // Whether messages of up to `small_message` to this rank travel with their flag: their sends are
-  // over at once, and any number of them may be under way.
   static constexpr Bytes small_message{4096};
+  // Whether messages of up to `small_message` to `peer` travel with their flag: their sends are
+  // over at once, or, when many are under way, as soon as there is room.
   virtual bool takes_small(int /*peer*/) const { return false; }
-  // Whether messages from and to this rank are read where they lie, so that cutting them into
+  // Whether messages from and to `peer` are read where they lie, so that cutting them into
   // segments would gain nothing.
   virtual bool in_place(int peer) const = 0;
 
@@ -104,8 +104,8 @@ class Transport {
   virtual std::size_t wait_any(std::span<const Ticket> tickets) = 0;
   void wait(Ticket ticket) { wait_any({&ticket, 1}); }
 
-  // Looks once whether the verb is complete; then it is forgotten. Throws as wait_any does, but
-  // never for the time that has gone by.
+  // Looks once whether the verb is complete; if so, its ticket is used up. Throws as wait_any does,
+  // but never for the time that has gone by.
   virtual bool test(Ticket ticket) = 0;
   // What a rank that waits elsewhere does now and then: answers what others ask this transport.
   virtual void attend() {}
@@ -136,14 +136,18 @@ std::unique_ptr<Transport> make_mpi_transport(int* argc, char*** argv);
 // arena. Every rank calls this, with an arena or with nullptr. `machines` above 1 treats the world
 // as so many equal runs of ranks, of which each believes itself on a machine of its own.
 //
-// Returns nullptr when a rank of this machine has no arena or cannot map another one's; `why_not`
-// then says why.
+// Returns nullptr, on every rank, when any rank of the world has no arena or cannot map another
+// one's of its machine; `why_not` then says why.
 //
 // The arena's front must have shared_front(below.local_ranks()) bytes.
 Bytes shared_front(int local_ranks);
 std::unique_ptr<Transport> make_shared_transport(Transport& below,
                                                  std::shared_ptr<SharedArena> arena, int machines,
                                                  std::string& why_not);
+
+// Whether every rank calls this with the same value; for what must be the same before a transport can
+// be chosen.
+bool same_on_all_ranks(Transport& transport, std::int64_t value);
 
 // For a rank whose command has failed and which communicates no more: tells the others its message
 // (the first 4000 bytes) and hears theirs, by rank, as far as they fail within `patience`, too.

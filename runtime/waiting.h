@@ -67,9 +67,10 @@ void sleep_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t val
                        std::chrono::nanoseconds limit);
 void wake_sleepers(const std::atomic<std::uint32_t>& word);
 
+// From here on barrier_for_all of other processes reaches this one.
+void take_part_in_barriers();
 // Makes every thread of every process that takes part pass a memory barrier. False where the system
 // has none: then a sleeper may be overlooked once, and must not sleep long.
-void take_part_in_barriers();
 bool barrier_for_all();
 
 }  // namespace ringworld
