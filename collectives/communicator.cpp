@@ -245,34 +245,42 @@ void Communicator::finish_small() {
 
 // --- On the communication stream -----------------------------------------------------------------
 
-// A schedule works on chunks. Where they lie is decided here: in the tensors of the call as far as
-// possible, else in a working buffer, which then gets this rank's input first or gives its output
-// last.
 void Communicator::run(const Call& call) {
   const CallRecord record = call.record(group_);
   begin_call(transport_.board(), record);
-  if (call.algorithm->library) {
-    run_library(call, *transport_.library());
-    end_call(transport_.board());
-    count(call.label, 0);
-    return;
+  const Outcome outcome = call.algorithm->library ? run_library(call, *transport_.library())
+                                                  : run_schedule(call, record);
+  if (call.out.defined() && outcome.result.defined()) {
+    if (reduces(call.operation) && call.op == ReduceOp::avg && world_size() > 1) {
+      backend_.divide(outcome.result, world_size());
+    }
+    fill(call.out, outcome.result);
   }
+  end_call(transport_.board());
+  count(call.label, outcome.bytes_sent.value);
+}
+
+void Communicator::fill(const Tensor& to, const Tensor& from) {
+  if (to.dtype() != from.dtype()) {
+    backend_.cast(to, from);
+  } else if (!to.same_view(from)) {
+    backend_.copy(to, from);
+  }
+}
+
+// A schedule works on chunks. Where they lie is decided here: in the tensors of the call as far as
+// possible, else in a working buffer, which then gets this rank's input first or gives its output
+// last.
+Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRecord& record) {
   Plan& plan = this->plan(call);
   const auto own = static_cast<std::size_t>(rank_);
   const auto fresh = [&](DType dtype, std::int64_t elements) {
     return backend_.empty(dtype, Shape{elements}, Category::communication);
   };
-  const auto fill = [&](const Tensor& to, const Tensor& from) {
-    if (to.dtype() != from.dtype()) {
-      backend_.cast(to, from);
-    } else if (!to.same_view(from)) {
-      backend_.copy(to, from);
-    }
-  };
+  const bool widens = call.widens() && world_size() > 1;
   // x where the schedule may write.
   const auto working_copy = [&] {
-    const Tensor buffer =
-        fresh(call.widens() && world_size() > 1 ? DType::f32 : call.x.dtype(), call.x.elements());
+    const Tensor buffer = fresh(widens ? DType::f32 : call.x.dtype(), call.x.elements());
     fill(buffer, call.x);
     return buffer;
   };
@@ -286,7 +294,6 @@ void Communicator::run(const Call& call) {
                      counts);
   };
   const bool is_root = rank_ == call.root;
-  const bool widens = call.widens() && world_size() > 1;
 
   std::vector<Tensor> chunks;
   std::vector<Tensor> inputs;  // where the chunks' content is instead, if not there
@@ -347,16 +354,7 @@ void Communicator::run(const Call& call) {
       break;
   }
 
-  const Bytes bytes_sent = run_on_chunks(record, call.op, plan, chunks, inputs);
-
-  if (call.out.defined() && result.defined()) {
-    if (reduces(call.operation) && call.op == ReduceOp::avg && world_size() > 1) {
-      backend_.divide(result, world_size());
-    }
-    fill(call.out, result);
-  }
-  end_call(transport_.board());
-  count(call.label, bytes_sent.value);
+  return {result, run_on_chunks(record, call.op, plan, chunks, inputs)};
 }
 
 void Communicator::count(const std::string& label, std::int64_t bytes_sent) {
@@ -367,8 +365,8 @@ void Communicator::count(const std::string& label, std::int64_t bytes_sent) {
   last_traffic_->second.bytes_sent += Bytes(bytes_sent);
 }
 
-// 16-bit sums are widened and avg is divided here, as for schedules.
-void Communicator::run_library(const Call& call, LibraryCollectives& library) {
+// What it sends is the library's own business and is not counted.
+Communicator::Outcome Communicator::run_library(const Call& call, LibraryCollectives& library) {
   const bool widens = call.widens() && world_size() > 1;
   const auto wide = [&](const Tensor& narrow) {
     return narrow.defined() && widens
@@ -413,14 +411,7 @@ void Communicator::run_library(const Call& call, LibraryCollectives& library) {
       library.barrier();
       break;
   }
-  if (reduces(call.operation) && call.out.defined()) {
-    if (call.op == ReduceOp::avg && world_size() > 1) {
-      backend_.divide(out, world_size());
-    }
-    if (widens) {
-      backend_.cast(call.out, out);
-    }
-  }
+  return {reduces(call.operation) ? out : Tensor(), Bytes(0)};
 }
 
 Bytes Communicator::run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,

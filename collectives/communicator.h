@@ -168,7 +168,14 @@ class Communicator {
   void finish_small();  // makes room for other calls
   void count(const std::string& label, std::int64_t bytes_sent);
   void run(const Call& call);
-  void run_library(const Call& call, LibraryCollectives& library);
+  // What becomes the output, undefined where that is there already, before avg divides.
+  struct Outcome {
+    Tensor result;
+    Bytes bytes_sent;
+  };
+  Outcome run_schedule(const Call& call, const CallRecord& record);
+  Outcome run_library(const Call& call, LibraryCollectives& library);
+  void fill(const Tensor& to, const Tensor& from);  // copies or casts, unless they are the same
   Bytes run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,
                       const std::vector<Tensor>& chunks, const std::vector<Tensor>& inputs);
   Plan& plan(const Call& call);

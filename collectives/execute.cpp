@@ -212,14 +212,18 @@ class Executor::Run {
     const bool alike = std::ranges::all_of(actions, [&](const LocalAction& action) {
       return chunks_[action.chunk].elements() == count;
     });
+    if (!alike) {
+      for (const LocalAction& action : actions) {
+        act(action, 0, -1);
+      }
+      return;
+    }
     const std::vector<Tensor> inputs = inputs_;
-    for (std::int64_t first = 0; first == 0 || first < count;) {
-      const std::int64_t length = alike ? std::min(at_once, count - first) : -1;
+    for (std::int64_t first = 0; first < count; first += at_once) {
       inputs_ = inputs;  // each piece begins as the whole did
       for (const LocalAction& action : actions) {
-        act(action, first, length);
+        act(action, first, std::min(at_once, count - first));
       }
-      first = alike ? first + at_once : count + 1;
     }
   }
 

@@ -82,6 +82,9 @@ class SharedTransport final : public Transport {
         continue;
       }
       const Hello& hello = ranks[static_cast<std::size_t>(rank)];
+      if (hello.has_arena == 0) {
+        continue;  // that rank says why
+      }
       Peer& peer = peers_[static_cast<std::size_t>(local)];
       std::string why_not;
       peer.arena = MappedArena::open(hello.process, static_cast<int>(hello.file), Bytes(hello.size),
@@ -443,12 +446,13 @@ class SharedTransport final : public Transport {
 
   void finish(Peer& peer, std::uint32_t number) {
     peer.receives[number % peer.receives.size()].finished = true;
+    bool stays = false;  // among those that are done with now
     while (peer.taken != peer.arrived &&
            peer.receives[peer.taken % peer.receives.size()].finished) {
+      stays = stays || !(*peer.their_outbox)[peer.taken % slot_count].is_inline;
       ++peer.taken;
     }
     // The sender waits for a message that stays where it is, and for free slots.
-    const bool stays = !(*peer.their_outbox)[number % slot_count].is_inline;
     if (peer.taken - peer.told_taken >= (stays ? 1 : slot_count / 2)) {
       peer.told_taken = peer.taken;
       change(peer, peer.inbox->taken, peer.taken);
