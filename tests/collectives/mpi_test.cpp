@@ -140,6 +140,25 @@ TEST_P(Mpi, MemoryThatIsNotSharedIsStaged) {
   }
 }
 
+// Messages are done with in order: the large one only when the small one before it is.
+TEST_P(Mpi, ALargeMessageIsOverWhenTheSmallOneBeforeItIsRead) {
+  if (transport_.rank() == 0 && transport_.world_size() > 1) {
+    const auto small = transport_.send(1, 1, filled(1, 7));
+    const auto large = transport_.send(1, 2, filled(100'000, 8));
+    transport_.wait(large);
+    transport_.wait(small);
+  } else if (transport_.rank() == 1) {
+    const Tensor out = filled(100'000, 0);
+    const auto small = transport_.read(0, 1, DType::f32, 1);
+    const auto large = transport_.receive(0, 2, out);
+    transport_.wait(small);
+    transport_.wait(large);
+    EXPECT_EQ(backend_->download_values(transport_.reading(small))[0], 7);
+    transport_.done_reading(small);
+    EXPECT_EQ(backend_->download_values(out)[99'999], 8);
+  }
+}
+
 TEST_P(Mpi, CountsTheRanksOfThisMachine) {
   EXPECT_EQ(transport_.local_ranks(), communicator_.world_size());
 }
