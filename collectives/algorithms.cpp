@@ -135,7 +135,13 @@ std::deque<Algorithm> own_rows() {
        .emit = recursive_halving_reduce_scatter,
        .steps = folded_log_steps,
        .elements_sent = {"(P - 1) n + (P - C) n / P, C: largest power of two up to P",
-                         [](Count p, Count n) { return (p - 1) * n + (p - core(p)) * n / p; }}},
+                         [](Count p, Count n) {
+                           Count back = 0;  // to the folded ranks, their blocks as they are cut
+                           for (int pair = 0; pair < p - core(p); ++pair) {
+                             back += chunk_range(n, static_cast<int>(p), 2 * pair).count;
+                           }
+                           return (p - 1) * n + back;
+                         }}},
       {.name = "pairwise",
        .operation = reduce_scatter,
        .emit = pairwise_reduce_scatter,

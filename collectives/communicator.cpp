@@ -190,13 +190,13 @@ const Algorithm& Communicator::algorithm(Operation operation, Bytes bytes) {
   return *choose(operation, bytes, /*equal_counts=*/true).algorithm;
 }
 
-Bytes Communicator::expected_traffic(Operation operation, std::int64_t elements, DType dtype) {
+Bytes Communicator::expected_traffic(Operation operation, std::int64_t elements, DType dtype,
+                                     bool equal_counts) {
   if (world_size() == 1) {
     return Bytes(0);
   }
-  return algorithm(operation, elements * size_of(dtype))
-             .elements_sent.value(world_size(), elements) *
-         size_of(dtype);
+  const Algorithm& serves = *choose(operation, elements * size_of(dtype), equal_counts).algorithm;
+  return serves.elements_sent.value(world_size(), elements) * size_of(dtype);
 }
 
 // --- Queueing ------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRec
 
 void Communicator::count(const std::string& label, std::int64_t bytes_sent) {
   if (last_traffic_ == nullptr || last_traffic_->first != label) {
-    last_traffic_ = &*traffic_.try_emplace(label).first;
+    last_traffic_ = &*line_->traffic.try_emplace(label).first;
   }
   last_traffic_->second.calls += 1;
   last_traffic_->second.bytes_sent += Bytes(bytes_sent);

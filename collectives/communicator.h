@@ -99,8 +99,9 @@ class Communicator {
   // The one that serves a call on so many bytes, counted as in SelectionRule.
   const Algorithm& algorithm(Operation operation, Bytes bytes);
   // What such a call sends, over all ranks, by the algorithm's closed form; in 16-bit formats only
-  // where it does not widen.
-  Bytes expected_traffic(Operation operation, std::int64_t elements, DType dtype);
+  // where it does not widen. `equal_counts`: all ranks' blocks are equally long.
+  Bytes expected_traffic(Operation operation, std::int64_t elements, DType dtype,
+                         bool equal_counts = true);
   // One line for each choice made so far: for which calls, which algorithm, and why.
   const std::vector<std::string>& explanations() const { return explanations_; }
 
@@ -144,10 +145,10 @@ class Communicator {
   double all_reduce_value(double value, ReduceOp op, std::string label);
   std::int64_t all_reduce_value(std::int64_t value, ReduceOp op, std::string label);
 
-  // All finished calls, and the same by label; those of groups are counted there. Call only when no
-  // Work is pending.
+  // All finished calls, and the same by label, of this communicator and of all that share its
+  // stream: its groups, and what it is a group of. Call only when no Work is pending.
   Traffic traffic() const;
-  const std::map<std::string, Traffic>& traffic_by_label() const { return traffic_; }
+  const std::map<std::string, Traffic>& traffic_by_label() const;
 
  private:
   struct Call;
@@ -199,7 +200,6 @@ class Communicator {
   std::array<Choice, std::size(all_operations)> choices_;  // by operation
   std::vector<std::string> explanations_;
   std::int64_t sequence_ = 0;
-  std::map<std::string, Traffic> traffic_;
   std::pair<const std::string, Traffic>* last_traffic_ = nullptr;            // that was counted
   std::map<std::pair<const Algorithm*, int>, std::unique_ptr<Plan>> plans_;  // by algorithm, root
   Work last_;                                                                // submitted

@@ -165,6 +165,7 @@ struct Communicator::Line {
   // The small call that has been offered and not been collected yet, if there is one: before
   // anything else, it is.
   SmallCall* small = nullptr;
+  std::map<std::string, Traffic> traffic = {};  // of finished calls, by label
   Stream stream;
 };
 

@@ -251,9 +251,13 @@ std::int64_t Communicator::all_reduce_value(std::int64_t value, ReduceOp op, std
   return value;
 }
 
+const std::map<std::string, Traffic>& Communicator::traffic_by_label() const {
+  return line_->traffic;
+}
+
 Traffic Communicator::traffic() const {
   Traffic total;
-  for (const auto& [label, traffic] : traffic_) {
+  for (const auto& [label, traffic] : line_->traffic) {
     total.calls += traffic.calls;
     total.bytes_sent += traffic.bytes_sent;
   }

@@ -158,7 +158,7 @@ double Ddp::gradient_norm() {
 
 // Ring all-reduce: each of the N - 1 steps of both halves moves the whole bucket once, over all
 // ranks.
-Bytes Ddp::expected_gradient_traffic() const {
+Bytes Ddp::expected_traffic(int /*micro_batches*/) const {
   Bytes expected;
   for (const Bucket& bucket : buckets_) {
     expected += communicator_.expected_traffic(Operation::all_reduce, bucket.gradients.elements(),

@@ -31,7 +31,11 @@ class Ddp : public Strategy {
   double gradient_norm() override;
   Tensor full_value(const Parameter& parameter) override { return parameter.value; }
   Tensor full_gradient(const Parameter& parameter) override { return parameter.gradient; }
-  Bytes expected_gradient_traffic() const override;
+  Bytes expected_traffic(int micro_batches) const override;
+  Copies expected_copies() const override {
+    const int ranks = communicator_.world_size();
+    return {.parameters = ranks, .gradients = ranks, .optimizer = ranks};
+  }
 
   int bucket_count() const { return static_cast<int>(buckets_.size()); }
 

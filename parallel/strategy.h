@@ -1,9 +1,9 @@
 // A strategy distributes the training of a model over ranks: it owns the memory of parameters and
-// gradients, and acts between the units of backward.
+// gradients, and acts between the units of forward and backward.
 //
 // One optimizer step is: begin_step; for each micro-batch run_micro_batch (micro_batch.h), which
-// tells the strategy after every unit's backward; finish_gradients; then the optimizer over
-// shards().
+// tells the strategy before and after every unit; finish_gradients; the optimizer over shards();
+// finish_update.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,22 @@ namespace ringworld {
 struct Shard {
   const Parameter* parameter = nullptr;
   std::int64_t first_element = 0;  // within the parameter
-  Tensor value;                    // (elements of the shard)
-  Tensor gradient;                 // (elements of the shard), in gradient_dtype of the model's
+  Tensor value;                    // (elements of the shard), in the model's dtype
+  Tensor gradient;                 // (elements of the shard), in gradient_dtype of it
+};
+
+// Once per optimizer step, or after every micro-batch, which keeps gradients sharded meanwhile.
+enum class ReduceGradients : std::uint8_t { automatic, once, every_micro_batch };
+inline constexpr ReduceGradients all_reduce_gradients[] = {
+    ReduceGradients::automatic, ReduceGradients::once, ReduceGradients::every_micro_batch};
+std::string_view name_of(ReduceGradients when);  // "auto", "once", "every-micro-batch"
+
+// How often the whole model's parameters, gradients and optimizer state exist over all ranks,
+// between steps.
+struct Copies {
+  int parameters = 1;
+  int gradients = 1;
+  int optimizer = 1;
 };
 
 class Strategy {
@@ -32,11 +46,22 @@ class Strategy {
 
   // Before a step: gradients become zero. `micro_batches` is how many this rank runs.
   virtual void begin_step(int micro_batches) = 0;
-  // After the backward of unit `unit` (its index in the chain) of micro-batch `micro_batch` (from
-  // 0).
+
+  // Around a unit (its index in the chain): in between, its parameters have values, and in backward
+  // gradients to add to. `micro_batch` counts from 0. A unit's forward may run a second time
+  // before its backward, where activations are recomputed.
+  virtual void before_forward(int /*unit*/) {}
+  virtual void after_forward(int /*unit*/) {}
+  virtual void before_recompute(int /*unit*/) {}
+  virtual void before_backward(int /*unit*/, int /*micro_batch*/) {}
   virtual void after_backward(int unit, int micro_batch) = 0;
-  // Afterwards the gradients are the sums over all ranks and micro-batches.
+  // After a forward that no backward follows.
+  virtual void after_evaluation() {}
+
+  // Afterwards the gradients of the shards are the sums over all ranks and micro-batches.
   virtual void finish_gradients() = 0;
+  // After the optimizer: the shards' new values are everybody's.
+  virtual void finish_update() {}
 
   virtual const std::vector<Shard>& shards() const = 0;
   // Square root of the sum of squares of the whole model's gradient, the same on every rank.
@@ -46,19 +71,29 @@ class Strategy {
   virtual Tensor full_value(const Parameter& parameter) = 0;
   virtual Tensor full_gradient(const Parameter& parameter) = 0;
 
-  // What all ranks together send for gradients in one optimizer step, by theory.
-  virtual Bytes expected_gradient_traffic() const = 0;
+  // What all ranks together send for gradients and parameters in one optimizer step of so many
+  // micro-batches, by theory. The calls' labels begin with "gradients" and "parameters".
+  virtual Bytes expected_traffic(int micro_batches) const = 0;
+  virtual Copies expected_copies() const = 0;
 };
 
 struct StrategyOptions {
   std::string name = "ddp";
   // DDP: gradients are reduced in buckets of about this size.
   Bytes bucket{25 << 20};
+  // Of the others: see sharded.h.
+  ReduceGradients reduce_gradients = ReduceGradients::automatic;
+  bool reshard_after_forward = true;
+  int prefetch = 1;     // units
+  int shard_group = 0;  // ranks; 0: all
 };
+
+// What speaks against this strategy with these options on so many ranks; empty: nothing.
+std::string refusal(const StrategyOptions& options, int world_size);
 
 // Binds memory to the model's parameters, gives them their initial values for `seed`, and makes
 // sure that every rank starts with the same. Throws UsageError for an unknown name, with the
-// nearest.
+// nearest, and for what refusal() refuses.
 std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, Model& model,
                                         Backend& backend, Communicator& communicator,
                                         std::uint64_t seed);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "parallel/micro_batch.h"
-
 namespace ringworld {
 namespace {
 
@@ -15,8 +13,8 @@ std::int64_t trained_tokens(const HostBatch& batch) {
 }  // namespace
 
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
-                               Communicator* communicator,
-                               std::span<const HostBatch> micro_batches) {
+                               Communicator* communicator, std::span<const HostBatch> micro_batches,
+                               const MicroBatchOptions& options) {
   GradientStep result;
   for (const HostBatch& batch : micro_batches) {
     result.tokens += trained_tokens(batch);
@@ -29,7 +27,7 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     Batch batch = upload(backend, micro_batches[i]);
     batch.gradient_factor = result.gradient_factor();
-    loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i));
+    loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i), options);
   }
   strategy.finish_gradients();
 

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "collectives/communicator.h"
+#include "parallel/micro_batch.h"
 #include "parallel/strategy.h"
 #include "training/data.h"
 
@@ -27,7 +28,7 @@ struct GradientStep {
 // The tokens of all ranks are counted first, so that each token's loss is divided once, by the
 // count of the whole step: never a mean of means. `communicator` is null for a single process.
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
-                               Communicator* communicator,
-                               std::span<const HostBatch> micro_batches);
+                               Communicator* communicator, std::span<const HostBatch> micro_batches,
+                               const MicroBatchOptions& options = {});
 
 }  // namespace ringworld

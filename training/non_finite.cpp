@@ -6,73 +6,68 @@
 
 #include <fmt/format.h>
 
+#include "parallel/micro_batch.h"
 #include "runtime/error.h"
 #include "training/broadcast_text.h"
 
 namespace ringworld {
 namespace {
 
-bool all_finite(Backend& backend, const Tensor& x) {
-  return std::isfinite(backend.sum_of_squares(x));
-}
+// Remembers the first tensor that is not finite. It looks on only: every rank must go through the
+// whole step, since a strategy communicates on the way.
+class FirstNonFinite final : public UnitObserver {
+ public:
+  explicit FirstNonFinite(Backend& backend) : backend_(backend) {}
 
-std::optional<std::string> first_in_micro_batch(const Model& model, Backend& backend,
-                                                const HostBatch& host_batch,
-                                                double gradient_factor) {
-  Batch batch = upload(backend, host_batch);
-  batch.gradient_factor = gradient_factor;
-  Saved saved;
-  Tensor x;
-  for (const auto& unit : model.units()) {
-    x = unit->forward(backend, batch, x, saved);
-    if (!all_finite(backend, x)) {
-      return fmt::format("the output of {} in forward", unit->name());
-    }
-  }
-  Tensor dy;
-  for (std::size_t i = model.units().size(); i-- > 0;) {
-    Unit& unit = *model.units()[i];
-    dy = unit.backward(backend, batch, dy, saved);
+  void begin_micro_batch(std::size_t index) { micro_batch_ = index; }
+  const std::optional<std::string>& found() const { return found_; }
+
+  void after_forward(const Unit& unit, const Tensor& y) override {
     for (const Parameter* p : unit.parameters()) {
-      if (!all_finite(backend, p->gradient)) {
-        return fmt::format("the gradient of {} in backward", p->name);
-      }
+      look(p->value, [&] { return fmt::format("parameter {}", p->name); });
     }
-    if (dy.defined() && !all_finite(backend, dy)) {
-      return fmt::format("the gradient that {} passes down in backward", unit.name());
-    }
+    look(y, [&] { return fmt::format("the output of {} in forward", unit.name()); });
   }
-  return std::nullopt;
-}
+  void after_backward(const Unit& unit, const Tensor& dx) override {
+    for (const Parameter* p : unit.parameters()) {
+      look(p->gradient, [&] { return fmt::format("the gradient of {} in backward", p->name); });
+    }
+    look(dx,
+         [&] { return fmt::format("the gradient that {} passes down in backward", unit.name()); });
+  }
 
-std::optional<std::string> first_non_finite(const Model& model, Backend& backend,
-                                            std::span<const HostBatch> micro_batches,
-                                            double gradient_factor) {
-  for (const auto& p : model.parameters()) {
-    if (!all_finite(backend, p->value)) {
-      return "parameter " + p->name;
-    }
-    backend.fill(p->gradient, 0);
-  }
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    if (const auto found =
-            first_in_micro_batch(model, backend, micro_batches[i], gradient_factor)) {
-      return fmt::format("{}, micro-batch {}", *found, i + 1);
+ private:
+  template <typename Describe>
+  void look(const Tensor& x, Describe describe) {
+    if (!found_ && x.defined() && !std::isfinite(backend_.sum_of_squares(x))) {
+      found_ = fmt::format("{}, micro-batch {}", describe(), micro_batch_ + 1);
     }
   }
-  return std::nullopt;
-}
+
+  Backend& backend_;
+  std::size_t micro_batch_ = 0;
+  std::optional<std::string> found_;
+};
 
 }  // namespace
 
-void throw_non_finite(const Model& model, Backend& backend, Communicator& communicator,
-                      std::span<const HostBatch> micro_batches, std::int64_t step,
-                      const GradientStep& result) {
-  const auto found = first_non_finite(model, backend, micro_batches, result.gradient_factor());
+void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
+                      Communicator& communicator, std::span<const HostBatch> micro_batches,
+                      std::int64_t step, const GradientStep& result) {
+  FirstNonFinite first(backend);
+  strategy.begin_step(static_cast<int>(micro_batches.size()));
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    first.begin_micro_batch(i);
+    Batch batch = upload(backend, micro_batches[i]);
+    batch.gradient_factor = result.gradient_factor();
+    run_micro_batch(model, backend, batch, strategy, static_cast<int>(i), {.observer = &first});
+  }
+  strategy.finish_gradients();
+
   const std::int64_t none = communicator.world_size();
-  const std::int64_t rank =
-      communicator.all_reduce_value(found ? static_cast<std::int64_t>(communicator.rank()) : none,
-                                    ReduceOp::min, "first non-finite rank");
+  const std::int64_t rank = communicator.all_reduce_value(
+      first.found() ? static_cast<std::int64_t>(communicator.rank()) : none, ReduceOp::min,
+      "first non-finite rank");
   const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
   const std::string what = fmt::format("step {}: loss {}, gradient norm {}", step,
                                        number(result.loss), number(result.gradient_norm));
@@ -85,7 +80,8 @@ void throw_non_finite(const Model& model, Backend& backend, Communicator& commun
   throw NumericalError(fmt::format(
       "{}; first tensor that is not finite: rank {}, {}; lower --learning-rate, raise "
       "--warmup-steps or set --clip-norm",
-      what, rank, broadcast_text(communicator, found.value_or(""), static_cast<int>(rank))));
+      what, rank,
+      broadcast_text(communicator, first.found().value_or(""), static_cast<int>(rank))));
 }
 
 }  // namespace ringworld

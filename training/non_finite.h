@@ -11,12 +11,14 @@
 
 namespace ringworld {
 
-// Called by every rank after a step whose loss or gradient norm, in `result`, is not finite. Each
-// rank runs its micro-batches once more, alone, and looks at every tensor in the order of
-// execution: parameters, outputs of forward, gradients of backward. Throws NumericalError, the same
-// on all ranks, that names step, rank, and the first such tensor of the lowest rank that has one.
-// Gradients are overwritten. Nothing is checked while training goes well, so that it costs nothing.
-[[noreturn]] void throw_non_finite(const Model& model, Backend& backend, Communicator& communicator,
+// Called by every rank after a step whose loss or gradient norm, in `result`, is not finite. The
+// step is run once more, without an update, and each rank looks at every tensor of its own in the
+// order of execution, before it is reduced: parameters, outputs of forward, gradients of backward.
+// Throws NumericalError, the same on all ranks, that names step, rank, and the first such tensor of
+// the lowest rank that has one. Gradients are overwritten. Nothing is checked while training goes
+// well, so that it costs nothing.
+[[noreturn]] void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
+                                   Communicator& communicator,
                                    std::span<const HostBatch> micro_batches, std::int64_t step,
                                    const GradientStep& result);
 

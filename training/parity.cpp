@@ -1,6 +1,7 @@
 #include "training/parity.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -33,17 +34,23 @@ struct Comparison {
 constexpr std::int64_t comparison_fields = 3;
 
 // Every rank has the same control, so they all throw or none does.
+// `ours` are the control's elements from `first` on.
 Comparison compare(const std::string& what, std::span<const double> ours,
-                   std::span<const double> control) {
-  double difference = 0;
+                   std::span<const double> control, std::int64_t first = 0) {
   double squares = 0;
+  for (const double b : control) {
+    squares += b * b;
+  }
+  double difference = 0;
+  double own_squares = 0;
   double products = 0;
   bool equal = true;
   for (std::size_t i = 0; i < ours.size(); ++i) {
-    difference += (ours[i] - control[i]) * (ours[i] - control[i]);
-    squares += control[i] * control[i];
-    products += ours[i] * control[i];
-    equal = equal && ours[i] == control[i];
+    const double b = control[static_cast<std::size_t>(first) + i];
+    difference += (ours[i] - b) * (ours[i] - b);
+    own_squares += b * b;
+    products += ours[i] * b;
+    equal = equal && ours[i] == b;
   }
   if (!std::isfinite(squares)) {
     throw NumericalError(
@@ -56,7 +63,7 @@ Comparison compare(const std::string& what, std::span<const double> ours,
   }
   const double infinite = std::numeric_limits<double>::infinity();
   const double error = squares > 0 ? std::sqrt(difference / squares) : infinite;
-  return {std::isnan(error) ? infinite : error, products / squares, 0};
+  return {std::isnan(error) ? infinite : error, products / own_squares, 0};
 }
 
 class ParityCheck {
@@ -69,6 +76,7 @@ class ParityCheck {
     ours_.strategy =
         make_strategy(options.strategy, *ours_.model, backend, communicator, options.seed);
     ours_.optimizer = make_optimizer(options.optimizer, ours_.strategy->shards(), backend);
+    check_plant_has_a_place();
     if (communicator.rank() == 0) {
       control_backend_ = make_control_backend();
       control_.emplace(options, *control_backend_);
@@ -110,13 +118,35 @@ class ParityCheck {
     }
   }
 
+  // Where gradients are sharded, a rank may hold no part of a tensor.
+  void check_plant_has_a_place() {
+    if (!options_.plant) {
+      return;
+    }
+    const bool holds = std::ranges::any_of(ours_.strategy->shards(), [&](const Shard& shard) {
+      return shard.parameter->name == options_.plant->tensor;
+    });
+    const std::int64_t rank = communicator_.rank();
+    const std::int64_t first = communicator_.all_reduce_value(
+        holds ? rank : std::int64_t{communicator_.world_size()}, ReduceOp::min, "verify plant");
+    const std::int64_t there = communicator_.all_reduce_value(
+        std::int64_t{holds && rank == options_.plant->rank}, ReduceOp::max, "verify plant");
+    if (there == 0) {
+      throw UsageError(fmt::format(
+          "--plant: with {} rank {} holds no part of the gradient of '{}'; rank {} does",
+          options_.strategy.name, options_.plant->rank, options_.plant->tensor, first));
+    }
+  }
+
   void compare_gradients(std::int64_t step) {
-    const Bytes before = gradient_bytes_sent();
-    const GradientStep ours = compute_gradients(*ours_.model, ours_.backend, *ours_.strategy,
-                                                &communicator_, our_micro_batches(step));
-    result_.bytes_sent += Bytes(communicator_.all_reduce_value(
-        (gradient_bytes_sent() - before).value, ReduceOp::sum, "verify bytes"));
-    result_.bytes_expected += ours_.strategy->expected_gradient_traffic();
+    sent_before_step_ = bytes_sent();
+    const std::vector<HostBatch> micro_batches = our_micro_batches(step);
+    const GradientStep ours =
+        compute_gradients(*ours_.model, ours_.backend, *ours_.strategy, &communicator_,
+                          micro_batches, {.checkpoint = options_.checkpoint});
+    result_.bytes_expected +=
+        ours_.strategy->expected_traffic(static_cast<int>(micro_batches.size()));
+    add_to_digest(std::bit_cast<std::int64_t>(ours.loss));
     if (step == 1 && options_.plant && options_.plant->rank == communicator_.rank()) {
       plant_fault();
     }
@@ -134,7 +164,7 @@ class ParityCheck {
         compare("loss", std::span(&ours.loss, 1), std::span(&control_loss, 1))};
     for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
       names.push_back("gradient of " + ours_.model->parameters()[i]->name);
-      comparisons.push_back(compare_tensor(names.back(), i, &Strategy::full_gradient));
+      comparisons.push_back(compare_gradient(names.back(), i));
     }
     judge(step, names, comparisons);
   }
@@ -144,11 +174,12 @@ class ParityCheck {
     if (control_) {
       update(*control_);
     }
+    count_bytes();
     std::vector<std::string> names;
     std::vector<Comparison> comparisons;
     for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
       names.push_back("parameter " + ours_.model->parameters()[i]->name);
-      comparisons.push_back(compare_tensor(names.back(), i, &Strategy::full_value));
+      comparisons.push_back(compare_value(names.back(), i));
     }
     judge(step, names, comparisons);
   }
@@ -156,22 +187,67 @@ class ParityCheck {
   void update(Side& side) const {
     side.optimizer->step(options_.learning_rate,
                          clip_scale(side.strategy->gradient_norm(), options_.clip_norm));
+    side.strategy->finish_update();
   }
 
-  // Rank 0 sends the control's tensor to all, and each rank holds its own against it.
-  Comparison compare_tensor(const std::string& what, std::size_t index,
-                            Tensor (Strategy::*whole)(const Parameter&)) {
+  // Each rank holds its shard of the gradient, or the whole, against the control's.
+  Comparison compare_gradient(const std::string& what, std::size_t index) {
     const Parameter& p = *ours_.model->parameters()[index];
-    const Tensor control = ours_.backend.empty(options_.precision, p.shape, Category::workspace);
-    if (control_) {
-      const Parameter& its = *control_->model->parameters()[index];
-      std::vector<std::byte> host(static_cast<std::size_t>(control.bytes().value));
-      control_->backend.download(host, ((*control_->strategy).*whole)(its));
-      ours_.backend.upload(control, host);
+    const std::vector<double> control = control_tensor(index, &Strategy::full_gradient);
+    add_to_digest(ours_.backend.fingerprint(ours_.strategy->full_gradient(p)));
+    for (const Shard& shard : ours_.strategy->shards()) {
+      if (shard.parameter == &p) {
+        return compare(what, ours_.backend.download_values(shard.gradient), control,
+                       shard.first_element);
+      }
     }
-    communicator_.broadcast(control, 0, "verify " + p.name).wait();
-    return compare(what, ours_.backend.download_values(((*ours_.strategy).*whole)(p)),
-                   ours_.backend.download_values(control));
+    return compare(what, {}, control);
+  }
+
+  Comparison compare_value(const std::string& what, std::size_t index) {
+    const std::vector<double> control = control_tensor(index, &Strategy::full_value);
+    const Tensor ours = ours_.strategy->full_value(*ours_.model->parameters()[index]);
+    add_to_digest(ours_.backend.fingerprint(ours));
+    return compare(what, ours_.backend.download_values(ours), control);
+  }
+
+  // Rank 0 sends the control's tensor to all.
+  std::vector<double> control_tensor(std::size_t index,
+                                     Tensor (Strategy::*whole)(const Parameter&)) {
+    std::vector<double> values(
+        static_cast<std::size_t>(ours_.model->parameters()[index]->shape.elements()));
+    if (control_) {
+      values = control_->backend.download_values(
+          ((*control_->strategy).*whole)(*control_->model->parameters()[index]));
+    }
+    const Tensor travels = ours_.backend.empty(
+        DType::f64, Shape{static_cast<std::int64_t>(values.size())}, Category::workspace);
+    ours_.backend.upload_values(travels, values);
+    communicator_.broadcast(travels, 0, "verify " + ours_.model->parameters()[index]->name).wait();
+    return ours_.backend.download_values(travels);
+  }
+
+  void add_to_digest(std::int64_t bits) {
+    result_.digest = (result_.digest ^ static_cast<std::uint64_t>(bits)) * 0x9e3779b97f4a7c15u;
+    result_.digest ^= result_.digest >> 32;
+  }
+
+  void count_bytes() {
+    const auto all = [&](Bytes bytes, const char* label) {
+      return Bytes(communicator_.all_reduce_value(bytes.value, ReduceOp::sum, label));
+    };
+    result_.bytes_sent += all(bytes_sent() - sent_before_step_, "verify bytes");
+    const Ledger ledger = ours_.backend.device().ledger();
+    result_.state_held =
+        all(ledger.held_in(Category::parameters) + ledger.held_in(Category::gradients) +
+                ledger.held_in(Category::optimizer),
+            "verify memory");
+    const Copies copies = ours_.strategy->expected_copies();
+    const std::int64_t elements = ours_.model->parameter_count();
+    result_.state_expected =
+        copies.parameters * elements * size_of(options_.precision) +
+        copies.gradients * elements * size_of(gradient_dtype(options_.precision)) +
+        copies.optimizer * elements * optimizer_bytes_per_element();
   }
 
   // Takes every rank's comparisons into the result.
@@ -222,10 +298,17 @@ class ParityCheck {
     }
   }
 
-  Bytes gradient_bytes_sent() const {
+  // The states, and beside a 16-bit parameter its master copy.
+  Bytes optimizer_bytes_per_element() const {
+    const DType wide = gradient_dtype(options_.precision);
+    const int masters = wide == options_.precision ? 0 : 1;
+    return (UpdateRule(options_.optimizer).states() + masters) * size_of(wide);
+  }
+
+  Bytes bytes_sent() const {
     Bytes sent;
     for (const auto& [label, traffic] : communicator_.traffic_by_label()) {
-      if (label.starts_with("gradients")) {
+      if (label.starts_with("gradients") || label.starts_with("parameters")) {
         sent += traffic.bytes_sent;
       }
     }
@@ -256,6 +339,7 @@ class ParityCheck {
   Side ours_;
   std::unique_ptr<Backend> control_backend_;  // rank 0 only
   std::optional<Side> control_;               // rank 0 only
+  Bytes sent_before_step_;
   ParityResult result_;
 };
 

@@ -4,7 +4,8 @@
 // control. After every step each rank holds its loss, every gradient and every parameter against
 // the control's, tensor by tensor. The error of a tensor a against the control's b is |a - b| / |b|
 // in the 2-norm; the ratio is (a . b) / (b . b), which shows a factor that got lost or was applied
-// twice.
+// twice. Where gradients are sharded, each rank looks at its own part a of them: both products are
+// over that part, while |b| is of the whole.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@
 
 namespace ringworld {
 
-// A fault to be found: this rank's gradient of this tensor, complete and reduced, is multiplied
-// with the factor in the first step, before anything looks at it.
+// A fault to be found: this rank's gradient of this tensor, or its part of it, complete and
+// reduced, is multiplied with the factor in the first step, before anything looks at it.
 struct Plant {
   std::string tensor;
   double factor = 2;
@@ -38,6 +39,7 @@ struct ParityOptions {
   double learning_rate = 1e-3;
   double clip_norm = 0;  // 0: gradients are not clipped
   BatchPlan batches = {};
+  std::int64_t checkpoint = 0;  // MicroBatchOptions
   std::int64_t steps = 3;
   std::uint64_t seed = 0;
   double bound = 0;  // on every relative error
@@ -61,11 +63,21 @@ struct ParityResult {
   std::int64_t steps_compared = 0;
   std::int64_t tensors = 0;      // compared in each step, as gradient and as parameter
   std::int64_t comparisons = 0;  // in all: 1 + 2 * tensors in each complete step
-  // For gradients, by all ranks in all compared steps: measured, and by the strategy's formula.
+  // Of everything that was compared, in order: two strategies with the same digest had the same
+  // bits in every loss, gradient and parameter.
+  std::uint64_t digest = 0;
+  // For gradients and parameters, by all ranks in all compared steps: measured, and by the
+  // strategy's formula.
   Bytes bytes_sent;
   Bytes bytes_expected;
+  // Parameters, gradients and optimizer state between steps, of all ranks together: by the ledgers,
+  // and by theory.
+  Bytes state_held;
+  Bytes state_expected;
 
-  bool passed() const { return broken.empty() && bytes_sent == bytes_expected; }
+  bool passed() const {
+    return broken.empty() && bytes_sent == bytes_expected && state_held == state_expected;
+  }
 };
 
 // Every rank calls, and every rank returns the same. The control's memory is on a device of its

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "parallel/micro_batch.h"
 #include "runtime/process.h"
 #include "training/non_finite.h"
 #include "training/sample_order.h"
@@ -52,13 +51,16 @@ StepMetrics Trainer::step() {
 
   const std::vector<HostBatch> micro_batches = read_micro_batches();
   const GradientStep gradient =
-      compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches);
+      compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches,
+                        {.checkpoint = options_.checkpoint});
   if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.gradient_norm)) {
-    throw_non_finite(model_, backend_, communicator_, micro_batches, steps_done_ + 1, gradient);
+    throw_non_finite(model_, backend_, strategy_, communicator_, micro_batches, steps_done_ + 1,
+                     gradient);
   }
   StepMetrics metrics;
   metrics.learning_rate = learning_rate(options_.learning_rate, steps_done_);
   optimizer_.step(metrics.learning_rate, clip_scale(gradient.gradient_norm, options_.clip_norm));
+  strategy_.finish_update();
 
   ++steps_done_;
   tokens_done_ += gradient.tokens;
@@ -101,7 +103,7 @@ double Trainer::validate() {
       tokens += sample >= 0 ? data.sequence_length() : 0;
       ++next;
     }
-    loss += evaluate(model_, backend_, upload(backend_, read_batch(data, samples)));
+    loss += evaluate(model_, backend_, upload(backend_, read_batch(data, samples)), strategy_);
   }
   loss = communicator_.all_reduce_value(loss, ReduceOp::sum, "validation loss");
   tokens = communicator_.all_reduce_value(tokens, ReduceOp::sum, "validation tokens");

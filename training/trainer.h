@@ -20,6 +20,7 @@ struct TrainerOptions {
   LearningRateOptions learning_rate;
   double clip_norm = 1;  // 0: gradients are not clipped
   std::uint64_t seed = 0;
+  std::int64_t checkpoint = 0;           // MicroBatchOptions
   std::int64_t validation_interval = 0;  // steps; 0: never
   std::int64_t validation_batches = 0;   // global batches; 0: the whole validation set
 };

@@ -191,7 +191,7 @@ TEST(Ddp, OneReductionPerBucketAndStepWhateverTheAccumulation) {
         }
         EXPECT_EQ(reductions, step * ddp.bucket_count());
         const auto all = self.communicator.all_reduce_value(sent.value, ReduceOp::sum, "bytes");
-        EXPECT_EQ(Bytes(all), step * ddp.expected_gradient_traffic());
+        EXPECT_EQ(Bytes(all), step * ddp.expected_traffic(1));
       }
     });
   }

@@ -46,7 +46,7 @@ void step_with(const std::function<double(int rank)>& loss,
     const HostBatch batches[] = {batch, batch};
     const GradientStep step = compute_gradients(model, *backend, *strategy, &communicator, batches);
     ASSERT_FALSE(std::isfinite(step.loss) && std::isfinite(step.gradient_norm));
-    throw_non_finite(model, *backend, communicator, batches, 17, step);
+    throw_non_finite(model, *backend, *strategy, communicator, batches, 17, step);
   });
 }
 
@@ -86,7 +86,7 @@ TEST(NonFinite, AParameterComesFirst) {
           const HostBatch batches[] = {batch};
           const GradientStep step =
               compute_gradients(*model, *backend, *strategy, &communicator, batches);
-          throw_non_finite(*model, *backend, communicator, batches, 3, step);
+          throw_non_finite(*model, *backend, *strategy, communicator, batches, 3, step);
         });
       },
       {"step 3", "rank 1", "parameter wpe.weight"});
