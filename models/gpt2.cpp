@@ -59,7 +59,7 @@ class Block : public Unit {
 
     // (B, heads, T)
     const Tensor log_sum_exp =
-        backend.empty(statistics_dtype(x.dtype()), {batch, heads_, time}, Category::activations);
+        backend.empty(wide_dtype(x.dtype()), {batch, heads_, time}, Category::activations);
     backend.attention_forward(attended, log_sum_exp, qkv, heads_);
 
     Tensor middle = empty_like(backend, x, width, Category::activations);  // (B, T, C)

@@ -20,7 +20,7 @@ Tensor Head::forward(Backend& backend, const Batch& batch, const Tensor& x, Save
   const Tensor logits = empty_like(backend, x, logits_.outputs(), Category::activations);
   logits_.forward(backend, logits, norm_ ? norm_->forward(backend, x).y : x);
 
-  const DType statistics = statistics_dtype(x.dtype());
+  const DType statistics = wide_dtype(x.dtype());
   const Shape rows{x.shape().rows()};
   Tensor losses = backend.empty(statistics, rows, Category::activations);             // (B * T)
   const Tensor log_sum_exp = backend.empty(statistics, rows, Category::activations);  // (B * T)

@@ -13,10 +13,6 @@ Tensor empty_like(Backend& backend, const Tensor& x, std::int64_t columns, Categ
   return backend.empty(x.dtype(), {x.shape()[0], x.shape()[1], columns}, category);
 }
 
-DType statistics_dtype(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
-
 void Linear::forward(Backend& backend, const Tensor& y, const Tensor& x) const {
   if (bias != nullptr) {
     backend.fill_rows(y, bias->value);
@@ -46,7 +42,7 @@ Linear add_linear(Model& model, const std::string& name, std::int64_t outputs, s
 }
 
 LayerNorm::Output LayerNorm::forward(Backend& backend, const Tensor& x) const {
-  const DType statistics = statistics_dtype(x.dtype());
+  const DType statistics = wide_dtype(x.dtype());
   const Shape rows{x.shape().rows()};
   Output output{.y = empty_like(backend, x, x.shape()[-1], Category::workspace),
                 .mean = backend.empty(statistics, rows, Category::workspace),

@@ -12,9 +12,6 @@ namespace ringworld {
 // Undefined content with x's dtype and rows: (B, T, columns).
 Tensor empty_like(Backend& backend, const Tensor& x, std::int64_t columns, Category category);
 
-// The dtype of means, losses and log-sum-exps beside tensors of `dtype`: f64 beside f64, else f32.
-DType statistics_dtype(DType dtype);
-
 // y = x weight^T + bias
 struct Linear {
   Parameter* weight;          // (N, K)

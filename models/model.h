@@ -29,7 +29,7 @@ struct Parameter {
   int split_axis = -1;  // along which tensor parallelism may split it; -1: never
 
   Tensor value = {};     // (shape), in the model's dtype
-  Tensor gradient = {};  // (shape), backward adds to it
+  Tensor gradient = {};  // (shape), in gradient_dtype of the model's; backward adds to it
 };
 
 // One micro-batch.

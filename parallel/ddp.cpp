@@ -98,13 +98,15 @@ void Ddp::make_buckets(Bytes bucket_size) {
     auto last = first;
     for (; last != order.end(); ++last) {
       const std::int64_t more = last->parameter->shape.elements();
-      if (last != first && (elements + more) * size_of(model_.dtype()) > bucket_size) {
+      if (last != first &&
+          (elements + more) * size_of(gradient_dtype(model_.dtype())) > bucket_size) {
         break;
       }
       elements += more;
       bucket.complete_after = last->unit;
     }
-    bucket.gradients = backend_.empty(model_.dtype(), {elements}, Category::gradients);
+    bucket.gradients =
+        backend_.empty(gradient_dtype(model_.dtype()), {elements}, Category::gradients);
     std::int64_t offset = 0;
     for (; first != last; ++first) {
       Parameter& p = *first->parameter;
@@ -160,7 +162,7 @@ Bytes Ddp::expected_gradient_traffic() const {
   Bytes expected;
   for (const Bucket& bucket : buckets_) {
     expected += communicator_.expected_traffic(Operation::all_reduce, bucket.gradients.elements(),
-                                               model_.dtype());
+                                               bucket.gradients.dtype());
   }
   return expected;
 }

@@ -16,7 +16,7 @@ class SingleProcess : public Strategy {
   SingleProcess(Model& model, Backend& backend, std::uint64_t seed) : backend_(backend) {
     for (const auto& p : model.parameters()) {
       p->value = backend.empty(model.dtype(), p->shape, Category::parameters);
-      p->gradient = backend.empty(model.dtype(), p->shape, Category::gradients);
+      p->gradient = backend.empty(gradient_dtype(model.dtype()), p->shape, Category::gradients);
       initialize(backend, *p, p->value, 0, seed);
       shards_.push_back({p.get(), 0, p->value, p->gradient});
     }

@@ -22,7 +22,7 @@ struct Shard {
   const Parameter* parameter = nullptr;
   std::int64_t first_element = 0;  // within the parameter
   Tensor value;                    // (elements of the shard)
-  Tensor gradient;                 // (elements of the shard)
+  Tensor gradient;                 // (elements of the shard), in gradient_dtype of the model's
 };
 
 class Strategy {

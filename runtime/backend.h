@@ -8,6 +8,8 @@
 //    in f64, everything else in f32. bf16 and f16 inputs are widened, results rounded once, and
 //    sums are kept in f32, as tensor cores do. Tensors called "f32/f64" are f64 in an f64 call,
 //    else f32.
+//  - Gradients of parameters, marked "wide" here, may be f32 where the rest is bf16 or f16: they
+//    are added to over many micro-batches. gradient_dtype(dtype) says what a model's are.
 //  - Shapes are checked; what does not fit throws std::invalid_argument that names verb and shapes
 //    (a bug in the caller, not in the user's input).
 //  - Outputs may not alias inputs unless the verb says so.
@@ -103,12 +105,13 @@ class Backend {
   virtual std::int64_t fingerprint(const Tensor& x) = 0;
 
   // --- Matrix products ---------------------------------------------------------------------------
-  // out (M, N) = op(a) (M, K) * op(b) (K, N); every tensor is taken as (rows, last axis).
+  // out (M, N) = op(a) (M, K) * op(b) (K, N); every tensor is taken as (rows, last axis). out may
+  // be wide.
   virtual void matmul(const Tensor& out, const Tensor& a, const Tensor& b,
                       const MatmulOptions& options = {}) = 0;
   // out (..., N) = bias (N) in every row; matmul with accumulate then adds the product.
   virtual void fill_rows(const Tensor& out, const Tensor& bias) = 0;
-  // out (N) += sum over rows of x (..., N): a bias's gradient.
+  // out (N) += sum over rows of x (..., N): a bias's gradient. out may be wide.
   virtual void sum_rows(const Tensor& out, const Tensor& x) = 0;
 
   // --- Layers ------------------------------------------------------------------------------------
@@ -116,7 +119,8 @@ class Backend {
   // table (V, C); positions (>= T, C) or undefined.
   virtual void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& table,
                                  const Tensor& positions) = 0;
-  // dtable += , dpositions += (undefined: skipped), dy (B, T, C).
+  // dtable += , dpositions += (undefined: skipped), dy (B, T, C). Each of the first two may be
+  // wide.
   virtual void embedding_backward(const Tensor& dtable, const Tensor& dpositions, const Tensor& dy,
                                   const Tensor& tokens) = 0;
 
@@ -126,6 +130,7 @@ class Backend {
                                   const Tensor& inverse_deviation, const Tensor& x,
                                   const Tensor& weight, const Tensor& bias, double epsilon) = 0;
   // dx += (the residual's gradient is already there); dweight +=, dbias +=. dx may not be dy.
+  // dweight and dbias may be wide, both.
   virtual void layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                                    const Tensor& dy, const Tensor& x, const Tensor& weight,
                                    const Tensor& mean, const Tensor& inverse_deviation) = 0;

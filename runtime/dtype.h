@@ -20,6 +20,16 @@ inline Bytes size_of(DType dtype) {  // of one element
 }
 std::string_view name_of(DType dtype);  // "f64", "bf16", ...
 bool is_floating(DType dtype);
+// The dtype in which sums and statistics of tensors of `dtype` are kept: f64 for f64, else f32. The
+// contracts' "f32/f64".
+inline DType wide_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+// The dtype of the gradients of parameters of `dtype`: a 16-bit accumulator would soon be too
+// coarse for what it is added (1 + 2^-9 is 1 in bf16), so it is the wide one.
+inline DType gradient_dtype(DType dtype) {
+  return wide_dtype(dtype);
+}
 // Throws UsageError that lists the known types.
 DType parse_dtype(std::string_view text);
 

@@ -28,6 +28,10 @@ void check_floating(std::string_view verb, std::initializer_list<const Tensor*> 
   check(fits && is_floating(dtype), verb, "one floating dtype", tensors);
 }
 
+bool is_maybe_wide(const Tensor& x, DType dtype) {
+  return x.defined() && (x.dtype() == dtype || x.dtype() == wide_dtype(dtype));
+}
+
 void check_elementwise(std::string_view verb, std::initializer_list<const Tensor*> tensors) {
   check_floating(verb, tensors);
   const std::int64_t elements = (*tensors.begin())->elements();

@@ -22,6 +22,10 @@ inline void check(bool condition, std::string_view verb, std::string_view expect
 // Every tensor is defined and of one floating dtype.
 void check_floating(std::string_view verb, std::initializer_list<const Tensor*> tensors);
 
+// Whether x is defined and of this floating dtype, or of the wide one for it: what the gradient of
+// a parameter may be in a call of `dtype`.
+bool is_maybe_wide(const Tensor& x, DType dtype);
+
 // As check_floating, and all have the same number of elements.
 void check_elementwise(std::string_view verb, std::initializer_list<const Tensor*> tensors);
 

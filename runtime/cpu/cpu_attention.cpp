@@ -44,7 +44,7 @@ Geometry geometry_of(std::string_view verb, const Tensor& qkv, const Tensor& y,
   const bool fits = qkv.shape().axes() == 3 && y.shape().axes() == 3 && heads >= 1 &&
                     y.shape()[2] % heads == 0 && qkv.shape()[2] == 3 * y.shape()[2] &&
                     qkv.shape()[0] == y.shape()[0] && qkv.shape()[1] == y.shape()[1] &&
-                    log_sum_exp.defined() && log_sum_exp.dtype() == compute_dtype(qkv.dtype()) &&
+                    log_sum_exp.defined() && log_sum_exp.dtype() == wide_dtype(qkv.dtype()) &&
                     log_sum_exp.elements() == qkv.shape()[0] * heads * qkv.shape()[1];
   check(fits, verb,
         "qkv (B, T, 3C), y (B, T, C), log_sum_exp (B, heads, T) f32/f64, C of whole heads",

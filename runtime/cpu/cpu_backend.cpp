@@ -57,7 +57,7 @@ std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<Device> device, int th
 }
 
 Tensor CpuBackend::widened(const Tensor& x) {
-  if (x.dtype() == compute_dtype(x.dtype())) {
+  if (x.dtype() == wide_dtype(x.dtype())) {
     return x;
   }
   Tensor wide = wide_output(x);
@@ -66,7 +66,7 @@ Tensor CpuBackend::widened(const Tensor& x) {
 }
 
 Tensor CpuBackend::wide_output(const Tensor& out) {
-  const DType wide = compute_dtype(out.dtype());
+  const DType wide = wide_dtype(out.dtype());
   return out.dtype() == wide ? out : empty(wide, out.shape(), Category::workspace);
 }
 

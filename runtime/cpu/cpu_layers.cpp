@@ -73,7 +73,7 @@ void CpuBackend::embedding_backward(const Tensor& dtable, const Tensor& dpositio
   const std::int64_t width = width_of(dy);
   const std::int64_t length = width_of(tokens);
   const auto is_gradient = [&](const Tensor& x, std::int64_t least_rows) {
-    return !x.defined() || (x.dtype() == dy.dtype() && x.shape().axes() == 2 &&
+    return !x.defined() || (is_maybe_wide(x, dy.dtype()) && x.shape().axes() == 2 &&
                             width_of(x) == width && x.shape()[0] >= least_rows);
   };
   check(
@@ -84,14 +84,10 @@ void CpuBackend::embedding_backward(const Tensor& dtable, const Tensor& dpositio
   const std::int64_t rows = tokens.elements();
   const auto add_group = [&](const Tensor& out, std::int64_t entry,
                              std::span<const std::int64_t> group) {
-    with_floating_type(dy.dtype(), [&]<typename T>() {
-      const auto& kernels = row_kernels().of<T>();
-      T* const to = raw<T>(out) + entry * width;
-      const std::int64_t columns_per_part =
-          (rows_per_part(static_cast<std::int64_t>(group.size())) + 63) / 64 * 64;
-      for_each_range(threads_, width, columns_per_part, [&](std::int64_t begin, std::int64_t end) {
-        kernels.add_rows(to, raw<T>(dy), width, group, begin, end);
-      });
+    const std::int64_t columns_per_part =
+        (rows_per_part(static_cast<std::int64_t>(group.size())) + 63) / 64 * 64;
+    for_each_range(threads_, width, columns_per_part, [&](std::int64_t begin, std::int64_t end) {
+      add_rows(out, entry, dy, group, begin, end);
     });
   };
   std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
@@ -132,7 +128,7 @@ void CpuBackend::layer_norm_forward(const Tensor& y, const Tensor& mean,
   const std::int64_t width = width_of(x);
   check(
       y.elements() == x.elements() && width_of(y) == width && weight.elements() == width &&
-          bias.elements() == width && mean.dtype() == compute_dtype(x.dtype()) &&
+          bias.elements() == width && mean.dtype() == wide_dtype(x.dtype()) &&
           mean.elements() == rows && inverse_deviation.elements() == rows,
       "layer_norm_forward",
       "y (..., C), mean (rows) f32/f64, inverse_deviation (rows) f32/f64, x (..., C), weight (C), "
@@ -160,13 +156,15 @@ void CpuBackend::layer_norm_forward(const Tensor& y, const Tensor& mean,
 void CpuBackend::layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                                      const Tensor& dy, const Tensor& x, const Tensor& weight,
                                      const Tensor& mean, const Tensor& inverse_deviation) {
-  check_floating("layer_norm_backward", {&dx, &dweight, &dbias, &dy, &x, &weight});
+  check_floating("layer_norm_backward", {&dx, &dy, &x, &weight});
+  check_floating("layer_norm_backward", {&dweight, &dbias});
   check_floating("layer_norm_backward", {&mean, &inverse_deviation});
   const std::int64_t rows = x.shape().rows();
   const std::int64_t width = width_of(x);
-  const DType wide = compute_dtype(x.dtype());
-  check(dx.elements() == x.elements() && width_of(dx) == width && dy.elements() == x.elements() &&
-            width_of(dy) == width && dweight.elements() == width && dbias.elements() == width &&
+  const DType wide = wide_dtype(x.dtype());
+  check(is_maybe_wide(dweight, x.dtype()) && dx.elements() == x.elements() &&
+            width_of(dx) == width && dy.elements() == x.elements() && width_of(dy) == width &&
+            dweight.elements() == width && dbias.elements() == width &&
             weight.elements() == width && mean.dtype() == wide && mean.elements() == rows &&
             inverse_deviation.elements() == rows,
         "layer_norm_backward",
@@ -192,8 +190,16 @@ void CpuBackend::layer_norm_backward(const Tensor& dx, const Tensor& dweight, co
                   [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
                     kernels.backward(tensors, part_sums + part * 2 * width, begin, end);
                   });
-    kernels.add_sums(raw<T>(dweight), part_sums, parts, 2 * width, width);
-    kernels.add_sums(raw<T>(dbias), part_sums + width, parts, 2 * width, width);
+    const auto add_sums = [&]<typename Out>(Out* to_weight, Out* to_bias) {
+      const auto add = layer_norm_kernels().of<Out>().add_sums;
+      add(to_weight, part_sums, parts, 2 * width, width);
+      add(to_bias, part_sums + width, parts, 2 * width, width);
+    };
+    if (dweight.dtype() == x.dtype()) {
+      add_sums(raw<T>(dweight), raw<T>(dbias));
+    } else {
+      add_sums(raw<Sum>(dweight), raw<Sum>(dbias));
+    }
   });
 }
 
@@ -230,7 +236,7 @@ void CpuBackend::cross_entropy_forward(const Tensor& losses, const Tensor& log_s
   check_floating("cross_entropy_forward", {&losses, &log_sum_exp});
   const std::int64_t rows = logits.shape().rows();
   const std::int64_t classes = width_of(logits);
-  check(losses.dtype() == compute_dtype(logits.dtype()) && losses.elements() == rows &&
+  check(losses.dtype() == wide_dtype(logits.dtype()) && losses.elements() == rows &&
             log_sum_exp.elements() == rows && targets.defined() && targets.dtype() == DType::i32 &&
             targets.elements() == rows,
         "cross_entropy_forward",
@@ -263,7 +269,7 @@ void CpuBackend::cross_entropy_backward(const Tensor& dlogits, const Tensor& log
   const std::int64_t classes = width_of(logits);
   check(dlogits.elements() == logits.elements() && width_of(dlogits) == classes &&
             targets.defined() && targets.dtype() == DType::i32 && targets.elements() == rows &&
-            log_sum_exp.dtype() == compute_dtype(logits.dtype()) && log_sum_exp.elements() == rows,
+            log_sum_exp.dtype() == wide_dtype(logits.dtype()) && log_sum_exp.elements() == rows,
         "cross_entropy_backward",
         "dlogits (..., V), logits (..., V), targets (rows) i32, log_sum_exp (rows) f32/f64",
         {&dlogits, &logits, &targets, &log_sum_exp});

@@ -38,12 +38,13 @@ void parallel_gemm(int threads, std::int64_t m, std::int64_t n, std::int64_t k,
 
 void CpuBackend::matmul(const Tensor& out, const Tensor& a, const Tensor& b,
                         const MatmulOptions& options) {
-  check_floating("matmul", {&out, &a, &b});
+  check_floating("matmul", {&a, &b});
   const std::int64_t m = options.transpose_a ? width_of(a) : a.shape().rows();
   const std::int64_t k = options.transpose_a ? a.shape().rows() : width_of(a);
   const std::int64_t n = options.transpose_b ? b.shape().rows() : width_of(b);
   const std::int64_t b_k = options.transpose_b ? width_of(b) : b.shape().rows();
-  check(out.shape().rows() == m && width_of(out) == n && b_k == k, "matmul",
+  check(is_maybe_wide(out, a.dtype()) && out.shape().rows() == m && width_of(out) == n && b_k == k,
+        "matmul",
         options.transpose_a
             ? (options.transpose_b ? "(M, N) = (K, M)^T (N, K)^T" : "(M, N) = (K, M)^T (K, N)")
             : (options.transpose_b ? "(M, N) = (M, K) (N, K)^T" : "(M, N) = (M, K) (K, N)"),
@@ -79,18 +80,15 @@ void CpuBackend::fill_rows(const Tensor& out, const Tensor& bias) {
 }
 
 void CpuBackend::sum_rows(const Tensor& out, const Tensor& x) {
-  check_floating("sum_rows", {&out, &x});
-  check(out.elements() == width_of(x), "sum_rows", "(N) and (..., N)", {&out, &x});
+  check_floating("sum_rows", {&x});
+  check(is_maybe_wide(out, x.dtype()) && out.elements() == width_of(x), "sum_rows",
+        "(N), of the same dtype or wide, and (..., N)", {&out, &x});
   std::vector<std::int64_t> rows(static_cast<std::size_t>(x.shape().rows()));
   std::iota(rows.begin(), rows.end(), 0);
-  with_floating_type(out.dtype(), [&]<typename T>() {
-    const auto& kernels = row_kernels().of<T>();
-    const std::int64_t columns_per_part = (rows_per_part(x.shape().rows()) + 63) / 64 * 64;
-    for_each_range(threads_, width_of(x), columns_per_part,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     kernels.add_rows(raw<T>(out), raw<T>(x), width_of(x), rows, begin, end);
-                   });
-  });
+  const std::int64_t columns_per_part = (rows_per_part(x.shape().rows()) + 63) / 64 * 64;
+  for_each_range(
+      threads_, width_of(x), columns_per_part,
+      [&](std::int64_t begin, std::int64_t end) { add_rows(out, 0, x, rows, begin, end); });
 }
 
 }  // namespace ringworld

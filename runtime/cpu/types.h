@@ -24,12 +24,6 @@ ComputeType<T> widen_element(T value) {
   }
 }
 
-// The dtype of what the contract calls "f32/f64": statistics that are kept beside tensors of
-// `dtype`.
-inline DType compute_dtype(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
-
 // Calls f.operator()<T>() with the C++ type of a floating dtype.
 template <typename F>
 decltype(auto) with_floating_type(DType dtype, F&& f) {

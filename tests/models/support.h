@@ -31,7 +31,7 @@ inline Tensor upload_ints(Backend& backend, const Shape& shape,
 inline void bind(Backend& backend, Model& model, std::uint64_t seed) {
   for (const auto& p : model.parameters()) {
     p->value = backend.empty(model.dtype(), p->shape, Category::parameters);
-    p->gradient = backend.zeros(model.dtype(), p->shape, Category::gradients);
+    p->gradient = backend.zeros(gradient_dtype(model.dtype()), p->shape, Category::gradients);
     initialize(backend, *p, p->value, 0, seed);
   }
 }

@@ -95,8 +95,8 @@ TEST(CpuAttention, ForwardAndBackward) {
       const Tensor qkv = random_tensor(backend, dtype, Shape{c.batch, c.length, 3 * c.width}, 1);
       const Tensor dy = random_tensor(backend, dtype, Shape{c.batch, c.length, c.width}, 2);
       const Tensor y = backend.empty(dtype, dy.shape(), Category::activations);
-      const Tensor log_sum_exp = backend.empty(
-          statistics_dtype(dtype), Shape{c.batch, c.heads, c.length}, Category::activations);
+      const Tensor log_sum_exp = backend.empty(wide_dtype(dtype), Shape{c.batch, c.heads, c.length},
+                                               Category::activations);
       backend.attention_forward(y, log_sum_exp, qkv, c.heads);
       const Reference r = reference(c, backend.download_values(qkv), backend.download_values(dy));
       const auto roundings = static_cast<double>(c.length + c.width) + 32;
@@ -106,7 +106,7 @@ TEST(CpuAttention, ForwardAndBackward) {
       const Tensor dqkv = backend.empty(dtype, qkv.shape(), Category::activations);
       backend.attention_backward(dqkv, dy, y, log_sum_exp, qkv, c.heads);
       // delta comes from y as it is stored, so a 16-bit y's rounding adds to the gradient's.
-      const double stored = rounding_of(dtype) / rounding_of(statistics_dtype(dtype));
+      const double stored = rounding_of(dtype) / rounding_of(wide_dtype(dtype));
       expect_close(backend, dqkv, r.dqkv, r.dqkv_magnitude, roundings + stored, "dqkv");
     }
   });

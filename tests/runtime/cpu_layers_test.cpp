@@ -54,12 +54,12 @@ TEST(CpuEmbedding, ForwardWithAndWithoutPositions) {
 }
 
 TEST(CpuEmbedding, BackwardAddsEveryOccurrenceAndRoundsOnce) {
-  for_each_configuration([](Backend& backend, DType dtype) {
+  for_each_gradient_configuration([](Backend& backend, DType dtype, DType gradient) {
     for (const EmbeddingCase& c : embeddings) {
       const Tensor tokens = random_tokens(backend, c);
       const Tensor dy = random_tensor(backend, dtype, Shape{c.batch, c.length, c.width}, 1);
-      const Tensor dtable = random_tensor(backend, dtype, Shape{c.vocabulary, c.width}, 2);
-      const Tensor dpositions = random_tensor(backend, dtype, Shape{c.length + 1, c.width}, 3);
+      const Tensor dtable = random_tensor(backend, gradient, Shape{c.vocabulary, c.width}, 2);
+      const Tensor dpositions = random_tensor(backend, gradient, Shape{c.length + 1, c.width}, 3);
       const Values token = backend.download_values(tokens);
       const Values dyv = backend.download_values(dy);
       Values table = backend.download_values(dtable);
@@ -123,7 +123,7 @@ Norm norm_of(const Values& x, std::int64_t row, std::int64_t width) {
 }
 
 TEST(CpuLayerNorm, ForwardAndBackward) {
-  for_each_configuration([](Backend& backend, DType dtype) {
+  for_each_gradient_configuration([](Backend& backend, DType dtype, DType gradient) {
     for (const MatrixCase& c : norms) {
       SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width);
       const Shape shape{c.rows, c.width};
@@ -134,10 +134,8 @@ TEST(CpuLayerNorm, ForwardAndBackward) {
       const Values wv = backend.download_values(weight);
       const Values bv = backend.download_values(bias);
       const Tensor y = backend.empty(dtype, shape, Category::activations);
-      const Tensor mean =
-          backend.empty(statistics_dtype(dtype), Shape{c.rows}, Category::activations);
-      const Tensor inverse =
-          backend.empty(statistics_dtype(dtype), Shape{c.rows}, Category::activations);
+      const Tensor mean = backend.empty(wide_dtype(dtype), Shape{c.rows}, Category::activations);
+      const Tensor inverse = backend.empty(wide_dtype(dtype), Shape{c.rows}, Category::activations);
       backend.layer_norm_forward(y, mean, inverse, x, weight, bias, epsilon);
 
       const auto roundings = static_cast<double>(c.width) + 32;
@@ -164,8 +162,8 @@ TEST(CpuLayerNorm, ForwardAndBackward) {
 
       const Tensor dy = random_tensor(backend, dtype, shape, 4);
       const Tensor dx = random_tensor(backend, dtype, shape, 5);
-      const Tensor dweight = random_tensor(backend, dtype, Shape{c.width}, 6);
-      const Tensor dbias = random_tensor(backend, dtype, Shape{c.width}, 7);
+      const Tensor dweight = random_tensor(backend, gradient, Shape{c.width}, 6);
+      const Tensor dbias = random_tensor(backend, gradient, Shape{c.width}, 7);
       const Values dyv = backend.download_values(dy);
       Values dx_expected = backend.download_values(dx);
       Values dw_expected = backend.download_values(dweight);
@@ -270,7 +268,7 @@ TEST(CpuCrossEntropy, ForwardAndBackwardWithMaskedTargets) {
       const Values targets = some_targets(c);
       const Tensor target = tensor_of(backend, DType::i32, Shape{c.rows}, targets);
       const Values x = backend.download_values(logits);
-      const DType wide = statistics_dtype(dtype);
+      const DType wide = wide_dtype(dtype);
       const Tensor losses = backend.empty(wide, Shape{c.rows}, Category::activations);
       const Tensor log_sum_exp = backend.empty(wide, Shape{c.rows}, Category::activations);
       backend.cross_entropy_forward(losses, log_sum_exp, logits, target);

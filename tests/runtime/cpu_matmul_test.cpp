@@ -12,7 +12,7 @@ constexpr Case cases[] = {{0, 3, 2},  {3, 0, 2},  {2, 3, 0},   {1, 1, 1},     {3
                           {65, 1, 7}, {1, 65, 3}, {7, 13, 65}, {131, 67, 71}, {67, 257, 65}};
 
 TEST(CpuMatmul, AllTransposesWithAndWithoutAccumulation) {
-  for_each_configuration([](Backend& backend, DType dtype) {
+  for_each_gradient_configuration([](Backend& backend, DType dtype, DType out_dtype) {
     for (const Case& c : cases) {
       for (int options = 0; options < 8; ++options) {
         const MatmulOptions o{.transpose_a = (options & 1) != 0,
@@ -26,8 +26,8 @@ TEST(CpuMatmul, AllTransposesWithAndWithoutAccumulation) {
             random_tensor(backend, dtype, o.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}, 2);
         // Undefined content is NaN here, and must not show when it is overwritten.
         const Tensor out = o.accumulate
-                               ? random_tensor(backend, dtype, Shape{c.m, c.n}, 3)
-                               : backend.empty(dtype, Shape{c.m, c.n}, Category::activations);
+                               ? random_tensor(backend, out_dtype, Shape{c.m, c.n}, 3)
+                               : backend.empty(out_dtype, Shape{c.m, c.n}, Category::activations);
         const Values av = backend.download_values(a);
         const Values bv = backend.download_values(b);
         Values expected = backend.download_values(out);
@@ -77,7 +77,7 @@ TEST(CpuMatmul, WorkspaceIsGivenBack) {
 }
 
 TEST(CpuRows, FillRowsAndSumRows) {
-  for_each_configuration([](Backend& backend, DType dtype) {
+  for_each_gradient_configuration([](Backend& backend, DType dtype, DType sum_dtype) {
     for (const Case& c : {Case{0, 3, 0}, Case{3, 0, 0}, Case{1, 1, 0}, Case{3, 7, 0},
                           Case{129, 1031, 0}, Case{6, 2500, 0}}) {
       const Tensor bias = random_tensor(backend, dtype, Shape{c.n}, 1);
@@ -92,6 +92,7 @@ TEST(CpuRows, FillRowsAndSumRows) {
 
       const Tensor x = random_tensor(backend, dtype, Shape{c.m, c.n}, 2);
       const Values xv = backend.download_values(x);
+      const Tensor sums = tensor_of(backend, sum_dtype, Shape{c.n}, bias_values);
       Values expected = bias_values;
       Values magnitudes(expected.size());
       for (std::size_t i = 0; i < xv.size(); ++i) {
@@ -102,8 +103,8 @@ TEST(CpuRows, FillRowsAndSumRows) {
       for (std::size_t column = 0; column < expected.size(); ++column) {
         magnitudes[column] += std::abs(bias_values[column]);
       }
-      backend.sum_rows(bias, x);
-      expect_close(backend, bias, expected, magnitudes, static_cast<double>(c.m) + 1, "sum_rows");
+      backend.sum_rows(sums, x);
+      expect_close(backend, sums, expected, magnitudes, static_cast<double>(c.m) + 1, "sum_rows");
     }
   });
 }
@@ -124,6 +125,10 @@ TEST(CpuMatmul, Misfits) {
   EXPECT_THROW(backend->fill_rows(f32(2, 4), f32(1, 3)), std::invalid_argument);
   EXPECT_THROW(backend->sum_rows(f32(1, 3), f32(2, 4)), std::invalid_argument);
   EXPECT_THROW(backend->sum_rows(f32(1, 4), wide), std::invalid_argument);
+  EXPECT_THROW(backend->matmul(wide, f32(3, 3), f32(3, 4)), std::invalid_argument);
+  const Tensor narrow = backend->zeros(DType::bf16, Shape{3, 4}, Category::activations);
+  EXPECT_THROW(backend->matmul(narrow, f32(3, 3), f32(3, 4)), std::invalid_argument);
+  EXPECT_THROW(backend->sum_rows(narrow.rows(0, 1), f32(3, 4)), std::invalid_argument);
 }
 
 }  // namespace

@@ -51,6 +51,19 @@ inline void for_each_configuration(const std::function<void(Backend&, DType)>& b
   });
 }
 
+// body(backend, dtype, gradient) where `gradient` is each dtype that the gradient of a parameter
+// may have in calls of `dtype`.
+inline void for_each_gradient_configuration(
+    const std::function<void(Backend&, DType, DType)>& body) {
+  for_each_configuration([&](Backend& backend, DType dtype) {
+    body(backend, dtype, dtype);
+    if (gradient_dtype(dtype) != dtype) {
+      SCOPED_TRACE("wide gradients");
+      body(backend, dtype, gradient_dtype(dtype));
+    }
+  });
+}
+
 // A tensor of random numbers around 0 with the given deviation.
 inline Tensor random_tensor(Backend& backend, DType dtype, Shape shape, std::uint32_t stream,
                             double deviation = 1) {
@@ -67,11 +80,6 @@ inline Tensor tensor_of(Backend& backend, DType dtype, Shape shape, const Values
   const Tensor tensor = backend.empty(dtype, shape, Category::activations);
   backend.upload_values(tensor, values);
   return tensor;
-}
-
-// f64 beside f64, else f32: the dtype of statistics.
-inline DType statistics_dtype(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
 // Half a unit in the last place, relative: what one rounding to the format changes at most.
@@ -104,7 +112,7 @@ inline double smallest_rounding_of(DType dtype) {
 // which it is computed, of terms that add up to `magnitude`.
 inline double error_bound(DType dtype, double expected, double magnitude, double roundings) {
   return rounding_of(dtype) * std::abs(expected) + 2 * smallest_rounding_of(dtype) +
-         roundings * rounding_of(statistics_dtype(dtype)) * magnitude;
+         roundings * rounding_of(wide_dtype(dtype)) * magnitude;
 }
 
 // Every element within error_bound; a NaN never is.
