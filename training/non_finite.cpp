@@ -13,7 +13,7 @@ namespace ringworld {
 namespace {
 
 bool all_finite(Backend& backend, const Tensor& x) {
-  return std::isfinite(backend.sum_of_squares(x));
+  return std::isfinite(backend.sum_of_squares(x).value());
 }
 
 std::optional<std::string> first_in_micro_batch(const Model& model, Backend& backend,

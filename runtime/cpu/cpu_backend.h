@@ -28,7 +28,7 @@ class CpuBackend final : public Backend {
   void combine(const Tensor& out, const Tensor& x, ReduceOp op) override;
   void divide(const Tensor& x, std::int64_t divisor) override;
   double sum(const Tensor& x) override;
-  double sum_of_squares(const Tensor& x) override;
+  WideSum sum_of_squares(const Tensor& x) override;
   std::int64_t fingerprint(const Tensor& x) override;
 
   void matmul(const Tensor& out, const Tensor& a, const Tensor& b,
