@@ -143,6 +143,13 @@ class Backend {
   virtual void gelu_backward(const Tensor& dx, const Tensor& dy,
                              const Tensor& x) = 0;  // dx may be dy
 
+  // Inverted dropout (Srivastava et al., JMLR 2014): out[i] = x[i] / (1 - probability) where
+  // random_uniform(key, first_index + i) >= probability, else 0; out may be x. The mask is not
+  // kept: backward is the same call on the gradient. Probability is in [0, 1); with 0 out is x, bit
+  // for bit.
+  virtual void dropout(const Tensor& out, const Tensor& x, const RandomKey& key,
+                       std::int64_t first_index, double probability) = 0;
+
   // Causal multi-head attention: qkv (B, T, 3C), the heads side by side within each third;
   // y (B, T, C). Scores are scaled by 1/sqrt(C / heads). Instead of the probabilities only their
   // log-sum-exp (B, heads, T) f32/f64 is kept; backward computes them again (FlashAttention, Dao et

@@ -48,6 +48,8 @@ class CpuBackend final : public Backend {
                            const Tensor& mean, const Tensor& inverse_deviation) override;
   void gelu_forward(const Tensor& y, const Tensor& x) override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) override;
+  void dropout(const Tensor& out, const Tensor& x, const RandomKey& key, std::int64_t first_index,
+               double probability) override;
   void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                          int heads) override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
