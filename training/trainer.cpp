@@ -41,6 +41,7 @@ std::vector<HostBatch> Trainer::read_micro_batches() const {
       samples[row] = order.at(first + static_cast<std::int64_t>(row));
     }
     micro_batches.push_back(read_batch(data_.train, samples));
+    micro_batches.back().draw_dropout(options_.seed, first);
   }
   return micro_batches;
 }
