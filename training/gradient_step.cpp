@@ -15,9 +15,10 @@ std::int64_t trained_tokens(const HostBatch& batch) {
 }  // namespace
 
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
-                               Communicator* communicator,
-                               std::span<const HostBatch> micro_batches) {
+                               Communicator* communicator, std::span<const HostBatch> micro_batches,
+                               double loss_scale) {
   GradientStep result;
+  result.loss_scale = loss_scale;
   for (const HostBatch& batch : micro_batches) {
     result.tokens += trained_tokens(batch);
   }
@@ -28,7 +29,7 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
   double loss = 0;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     Batch batch = upload(backend, micro_batches[i]);
-    batch.gradient_factor = result.gradient_factor();
+    batch.gradient_factor = loss_scale * result.gradient_factor();
     loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i));
   }
   strategy.finish_gradients();
@@ -37,7 +38,7 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
     loss = communicator->all_reduce_value(loss, ReduceOp::sum, "loss");
   }
   result.loss = loss * result.gradient_factor();
-  result.gradient_norm = strategy.gradient_norm();
+  result.gradient_norm = strategy.gradient_norm() / loss_scale;
   return result;
 }
 

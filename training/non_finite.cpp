@@ -67,15 +67,17 @@ std::optional<std::string> first_non_finite(const Model& model, Backend& backend
 
 void throw_non_finite(const Model& model, Backend& backend, Communicator& communicator,
                       std::span<const HostBatch> micro_batches, std::int64_t step,
-                      const GradientStep& result) {
-  const auto found = first_non_finite(model, backend, micro_batches, result.gradient_factor());
+                      const GradientStep& result, std::string_view note) {
+  const auto found =
+      first_non_finite(model, backend, micro_batches, result.loss_scale * result.gradient_factor());
   const std::int64_t none = communicator.world_size();
   const std::int64_t rank =
       communicator.all_reduce_value(found ? static_cast<std::int64_t>(communicator.rank()) : none,
                                     ReduceOp::min, "first non-finite rank");
   const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
-  const std::string what = fmt::format("step {}: loss {}, gradient norm {}", step,
-                                       number(result.loss), number(result.gradient_norm));
+  const std::string what =
+      fmt::format("step {}: loss {}, gradient norm {}{}", step, number(result.loss),
+                  number(result.gradient_norm), note.empty() ? "" : fmt::format(" {}", note));
   if (rank == none) {
     throw NumericalError(
         what +
