@@ -64,6 +64,26 @@ LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t wid
           .bias = model.add_parameter({.name = name + ".bias", .shape = {width}, .decay = false})};
 }
 
+void Dropout::drop(Backend& backend, const Batch& batch, const Tensor& out, const Tensor& x) const {
+  backend.dropout(out, x, {*batch.dropout_seed, Purpose::dropout, stream},
+                  batch.first_token * x.shape()[-1], probability);
+}
+
+void Dropout::apply(Backend& backend, const Batch& batch, const Tensor& x) const {
+  if (drops(batch)) {
+    drop(backend, batch, x, x);
+  }
+}
+
+Tensor Dropout::backward(Backend& backend, const Batch& batch, const Tensor& dy) const {
+  if (!drops(batch)) {
+    return dy;
+  }
+  Tensor dx = empty_like(backend, dy, dy.shape()[-1], Category::workspace);
+  drop(backend, batch, dx, dy);
+  return dx;
+}
+
 Tensor FeedForward::forward(Backend& backend, const Tensor& x, Saved& saved) const {
   // (B, T, H)
   const Tensor hidden = empty_like(backend, x, c_fc.outputs(), Category::activations);

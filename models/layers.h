@@ -57,6 +57,24 @@ struct LayerNorm {
 // Adds `name`.weight (width), one, and `name`.bias (width), zero.
 LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t width);
 
+// Zeroes elements at random and scales up the others (Backend::dropout). The mask of element c of a
+// token is a function of the batch's seed, `stream`, the token's place in the run and c; backward
+// draws it again.
+struct Dropout {
+  double probability = 0;
+  std::uint32_t stream = 0;  // stream_of a name that no other dropout of the model has
+
+  bool drops(const Batch& batch) const { return probability > 0 && batch.dropout_seed.has_value(); }
+  // x (B, T, C) in place: the layer's output in forward, its gradient in backward.
+  void apply(Backend& backend, const Batch& batch, const Tensor& x) const;
+  // The gradient of the layer's input for dy (B, T, C), which is kept: dy itself when nothing is
+  // dropped, else workspace.
+  Tensor backward(Backend& backend, const Batch& batch, const Tensor& dy) const;
+
+ private:
+  void drop(Backend& backend, const Batch& batch, const Tensor& out, const Tensor& x) const;
+};
+
 // y = c_proj(GELU(c_fc(x)))
 struct FeedForward {
   Linear c_fc;    // (H, C)

@@ -13,20 +13,23 @@ namespace ringworld {
 
 namespace {
 
-// y = feed_forward(x). Saved for a token, in elements: x C, hidden H.
+// y = dropout(feed_forward(x)). Saved for a token, in elements: x C, hidden H.
 class Layer : public Unit {
  public:
-  Layer(std::string name, FeedForward mlp) : Unit(std::move(name)), mlp_(mlp) {
+  Layer(std::string name, FeedForward mlp, double dropout)
+      : Unit(std::move(name)), mlp_(mlp), dropout_{dropout, stream_of(this->name() + ".dropout")} {
     parameters_ = {mlp.c_fc.weight, mlp.c_fc.bias, mlp.c_proj.weight, mlp.c_proj.bias};
   }
 
-  Tensor forward(Backend& backend, const Batch& /*batch*/, const Tensor& x, Saved& saved) override {
+  Tensor forward(Backend& backend, const Batch& batch, const Tensor& x, Saved& saved) override {
     saved.push(x);
-    return mlp_.forward(backend, x, saved);
+    Tensor y = mlp_.forward(backend, x, saved);
+    dropout_.apply(backend, batch, y);
+    return y;
   }
 
-  Tensor backward(Backend& backend, const Batch& /*batch*/, const Tensor& dy,
-                  Saved& saved) override {
+  Tensor backward(Backend& backend, const Batch& batch, const Tensor& dy, Saved& saved) override {
+    dropout_.apply(backend, batch, dy);                                  // dy is ours
     const Tensor dhidden = mlp_.backward_to_hidden(backend, dy, saved);  // (B, T, H)
     const Tensor x = saved.pop();                                        // (B, T, C)
     const Tensor& dx = dy;  // (B, T, C): dy has been used up
@@ -36,6 +39,7 @@ class Layer : public Unit {
 
  private:
   FeedForward mlp_;
+  Dropout dropout_;
 };
 
 }  // namespace
@@ -50,7 +54,7 @@ std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype) {
   // embedding of deviation 1, and for a layer of K inputs sqrt(2 / K) (He et al., 2015).
   Parameter* table = model->add_parameter(
       {.name = "embedding.weight", .shape = {vocabulary, width}, .deviation = 1, .split_axis = 0});
-  model->add_unit(std::make_unique<Embedding>("embedding", table, nullptr));
+  model->add_unit(std::make_unique<Embedding>("embedding", table, nullptr, dimensions.dropout));
 
   const auto deviation = [](std::int64_t inputs) {
     return std::sqrt(2.0 / static_cast<double>(inputs));
@@ -61,7 +65,7 @@ std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype) {
         add_linear(*model, name + ".c_fc", hidden, width, deviation(width), Split::outputs);
     const Linear c_proj =
         add_linear(*model, name + ".c_proj", width, hidden, deviation(hidden), Split::inputs);
-    model->add_unit(std::make_unique<Layer>(name, FeedForward{c_fc, c_proj}));
+    model->add_unit(std::make_unique<Layer>(name, FeedForward{c_fc, c_proj}, dimensions.dropout));
   }
 
   const Linear logits =

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,12 @@ struct Batch {
   // What the loss's gradient is multiplied with: one over the trained tokens of the whole optimizer
   // step, over all micro-batches and ranks. Losses are sums; this is the only normalisation.
   double gradient_factor = 1;
+  // Dropout's masks are drawn from this seed; without one nothing is dropped, as in evaluation.
+  std::optional<std::uint64_t> dropout_seed = {};
+  // Where the micro-batch's first token stands among all tokens of the run: sequences are counted
+  // over all steps, micro-batches and ranks, and the rows of a micro-batch follow one another.
+  // Masks are drawn at this index, so they do not depend on how a batch is divided.
+  std::int64_t first_token = 0;
 };
 
 // The tensors that backward needs, last in, first out.
@@ -130,11 +137,18 @@ struct ModelOptions {
   std::int64_t hidden = 0;  // of the feed-forward layers; 0: 4 * width
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
+  // The probability of dropping an element, 0 <= dropout < 1: of the embedding and of every branch
+  // that adds to the residual, as GPT-2 does, but not of attention's probabilities, which are never
+  // all there; mlp drops of the embedding and of each layer's output.
+  double dropout = 0;
+  // Compute attention's output and log-sum-exp again in backward instead of saving them (selective
+  // recomputation, Korthikanti et al., 2022); the gradients are the same bits.
+  bool recompute_attention = false;
 };
 
 // Builds the model, without memory for its parameters. Throws UsageError for an unknown name (with
-// the nearest), dimensions that are negative, too large or that the model does not have, or heads
-// that do not divide the width.
+// the nearest), dimensions that are negative, too large or that the model does not have, heads that
+// do not divide the width, or a dropout that is no probability below 1.
 std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype);
 std::vector<std::string> model_names();
 

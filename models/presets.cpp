@@ -102,6 +102,14 @@ std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype) {
   if (d.heads != 0) {
     check_heads(d);
   }
+  if (!(d.dropout >= 0 && d.dropout < 1)) {
+    throw UsageError(fmt::format(
+        "model {}: dropout is {}; it is a probability, from 0 to less than 1", name, d.dropout));
+  }
+  if (d.recompute_attention && d.heads == 0) {
+    throw UsageError(
+        fmt::format("model {} has no attention that could be computed again in backward", name));
+  }
   return preset.make(d, dtype);
 }
 

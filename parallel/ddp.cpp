@@ -149,11 +149,11 @@ void Ddp::finish_gradients() {
 }
 
 double Ddp::gradient_norm() {
-  double squares = 0;
+  WideSum squares;
   for (const Bucket& bucket : buckets_) {
     squares += backend_.sum_of_squares(bucket.gradients);
   }
-  return std::sqrt(squares);
+  return std::sqrt(squares.value());
 }
 
 // Ring all-reduce: each of the N - 1 steps of both halves moves the whole bucket once, over all

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/schedule.h"
+#include "parallel/sum_over_ranks.h"
 
 namespace ringworld {
 namespace {
@@ -330,11 +331,11 @@ void Sharded::finish_update() {
 }
 
 double Sharded::gradient_norm() {
-  double squares = 0;
+  WideSum squares;
   for (const Group& group : groups_) {
     squares += backend_.sum_of_squares(group.gradient_piece);
   }
-  return std::sqrt(shard_ranks_.all_reduce_value(squares, ReduceOp::sum, "gradient norm"));
+  return std::sqrt(sum_over_ranks(shard_ranks_, squares, "gradient norm").value());
 }
 
 // --- What others want to know --------------------------------------------------------------------

@@ -38,11 +38,11 @@ class SingleProcess : public Strategy {
 
   const std::vector<Shard>& shards() const override { return shards_; }
   double gradient_norm() override {
-    double squares = 0;
+    WideSum squares;
     for (const Shard& shard : shards_) {
       squares += backend_.sum_of_squares(shard.gradient);
     }
-    return std::sqrt(squares);
+    return std::sqrt(squares.value());
   }
 
   Tensor full_value(const Parameter& parameter) override { return parameter.value; }

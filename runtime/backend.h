@@ -27,6 +27,7 @@
 #include "runtime/device.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"
+#include "runtime/wide_sum.h"
 
 namespace ringworld {
 
@@ -99,8 +100,10 @@ class Backend {
   virtual void combine(const Tensor& out, const Tensor& x, ReduceOp op) = 0;
   // x /= divisor, any dtype; integers are truncated towards zero.
   virtual void divide(const Tensor& x, std::int64_t divisor) = 0;
-  virtual double sum(const Tensor& x) = 0;             // in f64, floating dtypes
-  virtual double sum_of_squares(const Tensor& x) = 0;  // in f64, floating dtypes
+  virtual double sum(const Tensor& x) = 0;  // in f64, floating dtypes
+  // Of any floating dtype. Sums over the parts of a tensor add up to the f64 that the sum over the
+  // whole becomes, bit for bit, however it is cut. Not finite if any element is not.
+  virtual WideSum sum_of_squares(const Tensor& x) = 0;
   // A 63-bit fingerprint of the tensor's bytes and element count.
   virtual std::int64_t fingerprint(const Tensor& x) = 0;
 
@@ -139,6 +142,13 @@ class Backend {
   virtual void gelu_forward(const Tensor& y, const Tensor& x) = 0;
   virtual void gelu_backward(const Tensor& dx, const Tensor& dy,
                              const Tensor& x) = 0;  // dx may be dy
+
+  // Inverted dropout (Srivastava et al., JMLR 2014): out[i] = x[i] / (1 - probability) where
+  // random_uniform(key, first_index + i) >= probability, else 0; out may be x. The mask is not
+  // kept: backward is the same call on the gradient. Probability is in [0, 1); with 0 out is x, bit
+  // for bit.
+  virtual void dropout(const Tensor& out, const Tensor& x, const RandomKey& key,
+                       std::int64_t first_index, double probability) = 0;
 
   // Causal multi-head attention: qkv (B, T, 3C), the heads side by side within each third;
   // y (B, T, C). Scores are scaled by 1/sqrt(C / heads). Instead of the probabilities only their

@@ -10,7 +10,12 @@
 
 namespace ringworld {
 
-enum class Purpose : std::uint32_t { initial_weights = 1, data_order = 2, synthetic_data = 3 };
+enum class Purpose : std::uint32_t {
+  initial_weights = 1,
+  data_order = 2,
+  synthetic_data = 3,
+  dropout = 4,
+};
 
 struct RandomKey {
   std::uint64_t seed = 0;

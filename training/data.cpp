@@ -112,7 +112,10 @@ Batch upload(Backend& backend, const HostBatch& batch) {
     backend.upload(tensor, std::as_bytes(std::span(values)));
     return tensor;
   };
-  return {to_device(batch.tokens), to_device(batch.targets), 1};
+  return {.tokens = to_device(batch.tokens),
+          .targets = to_device(batch.targets),
+          .dropout_seed = batch.dropout_seed,
+          .first_token = batch.first_token};
 }
 
 }  // namespace ringworld

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +62,15 @@ struct HostBatch {
   std::int64_t sequence_length = 0;   // T
   std::vector<std::int32_t> tokens;   // (B, T)
   std::vector<std::int32_t> targets;  // (B, T)
+  // Of Batch: how dropout is drawn.
+  std::optional<std::uint64_t> dropout_seed = {};
+  std::int64_t first_token = 0;
+
+  // To train with dropout: the first row is sequence `position` of the run (sample_order.h).
+  void draw_dropout(std::uint64_t seed, std::int64_t position) {
+    dropout_seed = seed;
+    first_token = position * sequence_length;
+  }
 };
 
 // The samples with these indices, one row each. A negative index gives a row that is not trained

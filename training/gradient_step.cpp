@@ -14,8 +14,9 @@ std::int64_t trained_tokens(const HostBatch& batch) {
 
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
                                Communicator* communicator, std::span<const HostBatch> micro_batches,
-                               const MicroBatchOptions& options) {
+                               const GradientOptions& options) {
   GradientStep result;
+  result.loss_scale = options.loss_scale;
   for (const HostBatch& batch : micro_batches) {
     result.tokens += trained_tokens(batch);
   }
@@ -26,8 +27,9 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
   double loss = 0;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     Batch batch = upload(backend, micro_batches[i]);
-    batch.gradient_factor = result.gradient_factor();
-    loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i), options);
+    batch.gradient_factor = options.loss_scale * result.gradient_factor();
+    loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i),
+                            {.checkpoint = options.checkpoint, .observer = options.observer});
   }
   strategy.finish_gradients();
 
@@ -35,7 +37,7 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
     loss = communicator->all_reduce_value(loss, ReduceOp::sum, "loss");
   }
   result.loss = loss * result.gradient_factor();
-  result.gradient_norm = strategy.gradient_norm();
+  result.gradient_norm = strategy.gradient_norm() / options.loss_scale;
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -15,20 +16,29 @@ namespace ringworld {
 struct GradientStep {
   double loss = 0;           // mean over the trained tokens of all micro-batches and ranks, nats
   std::int64_t tokens = 0;   // trained tokens, over all micro-batches and ranks
-  double gradient_norm = 0;  // of the whole model's gradient of that mean
+  double gradient_norm = 0;  // of the whole model's gradient of that mean, unscaled
+  double loss_scale = 1;     // what the gradients in the shards are multiplied with besides
 
-  // What each token's loss was multiplied with; a step may have no trained tokens at all.
+  bool overflowed() const { return !std::isfinite(gradient_norm) || !std::isfinite(loss); }
+  // What each token counts in the mean; a step may have no trained tokens at all.
   double gradient_factor() const {
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, tokens));
   }
 };
 
-// Runs this rank's micro-batches and leaves the gradient of the mean loss in the strategy's shards.
+struct GradientOptions {
+  double loss_scale = 1;             // multiplies every token's loss, for backward only
+  std::int64_t checkpoint = 0;       // MicroBatchOptions
+  UnitObserver* observer = nullptr;  // MicroBatchOptions
+};
+
+// Runs this rank's micro-batches and leaves the gradient of the mean loss, times the loss scale, in
+// the strategy's shards.
 //
 // The tokens of all ranks are counted first, so that each token's loss is divided once, by the
 // count of the whole step: never a mean of means. `communicator` is null for a single process.
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
                                Communicator* communicator, std::span<const HostBatch> micro_batches,
-                               const MicroBatchOptions& options = {});
+                               const GradientOptions& options = {});
 
 }  // namespace ringworld

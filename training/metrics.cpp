@@ -39,6 +39,10 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     line["validation_loss"] = *metrics.validation_loss;
   }
   line["grad_norm"] = metrics.grad_norm;
+  if (metrics.loss_scale) {
+    line["loss_scale"] = *metrics.loss_scale;
+    line["skipped"] = metrics.skipped;
+  }
   line["learning_rate"] = metrics.learning_rate;
   line["tokens"] = metrics.tokens;
   line["step_seconds"] = metrics.step_seconds;

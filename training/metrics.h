@@ -23,7 +23,10 @@ struct StepMetrics {
   std::int64_t step = 0;  // from 1
   double loss = 0;        // over the global batch
   std::optional<double> validation_loss;
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;  // before clipping, unscaled
+  // Both only with loss scaling: the scale of this step, and whether it was skipped.
+  std::optional<double> loss_scale;
+  bool skipped = false;
   double learning_rate = 0;
   std::int64_t tokens = 0;  // trained so far, by all ranks
   double step_seconds = 0;

@@ -39,7 +39,7 @@ class FirstNonFinite final : public UnitObserver {
  private:
   template <typename Describe>
   void look(const Tensor& x, Describe describe) {
-    if (!found_ && x.defined() && !std::isfinite(backend_.sum_of_squares(x))) {
+    if (!found_ && x.defined() && !std::isfinite(backend_.sum_of_squares(x).value())) {
       found_ = fmt::format("{}, micro-batch {}", describe(), micro_batch_ + 1);
     }
   }
@@ -53,13 +53,13 @@ class FirstNonFinite final : public UnitObserver {
 
 void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
                       Communicator& communicator, std::span<const HostBatch> micro_batches,
-                      std::int64_t step, const GradientStep& result) {
+                      std::int64_t step, const GradientStep& result, std::string_view note) {
   FirstNonFinite first(backend);
   strategy.begin_step(static_cast<int>(micro_batches.size()));
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     first.begin_micro_batch(i);
     Batch batch = upload(backend, micro_batches[i]);
-    batch.gradient_factor = result.gradient_factor();
+    batch.gradient_factor = result.loss_scale * result.gradient_factor();
     run_micro_batch(model, backend, batch, strategy, static_cast<int>(i), {.observer = &first});
   }
   strategy.finish_gradients();
@@ -69,8 +69,9 @@ void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
       first.found() ? static_cast<std::int64_t>(communicator.rank()) : none, ReduceOp::min,
       "first non-finite rank");
   const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
-  const std::string what = fmt::format("step {}: loss {}, gradient norm {}", step,
-                                       number(result.loss), number(result.gradient_norm));
+  const std::string what =
+      fmt::format("step {}: loss {}, gradient norm {}{}", step, number(result.loss),
+                  number(result.gradient_norm), note.empty() ? "" : fmt::format(" {}", note));
   if (rank == none) {
     throw NumericalError(
         what +

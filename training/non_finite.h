@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "collectives/communicator.h"
 #include "models/model.h"
@@ -15,11 +16,11 @@ namespace ringworld {
 // step is run once more, without an update, and each rank looks at every tensor of its own in the
 // order of execution, before it is reduced: parameters, outputs of forward, gradients of backward.
 // Throws NumericalError, the same on all ranks, that names step, rank, and the first such tensor of
-// the lowest rank that has one. Gradients are overwritten. Nothing is checked while training goes
-// well, so that it costs nothing.
+// the lowest rank that has one. `note` follows the step's numbers. Gradients are overwritten.
+// Nothing is checked while training goes well, so that it costs nothing.
 [[noreturn]] void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
                                    Communicator& communicator,
                                    std::span<const HostBatch> micro_batches, std::int64_t step,
-                                   const GradientStep& result);
+                                   const GradientStep& result, std::string_view note = "");
 
 }  // namespace ringworld

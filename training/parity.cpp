@@ -317,11 +317,14 @@ class ParityCheck {
 
   HostBatch samples(std::int64_t step, std::int64_t first, std::int64_t count) const {
     const SampleOrder order(options_.seed, data_.samples());
+    const std::int64_t position = (step - 1) * options_.batches.global_batch + first;
     std::vector<std::int64_t> indices;
     for (std::int64_t i = 0; i < count; ++i) {
-      indices.push_back(order.at((step - 1) * options_.batches.global_batch + first + i));
+      indices.push_back(order.at(position + i));
     }
-    return read_batch(data_, indices);
+    HostBatch batch = read_batch(data_, indices);
+    batch.draw_dropout(options_.seed, position);
+    return batch;
   }
 
   std::vector<HostBatch> our_micro_batches(std::int64_t step) const {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "runtime/process.h"
 #include "training/non_finite.h"
 #include "training/sample_order.h"
@@ -27,7 +29,8 @@ Trainer::Trainer(const Model& model, Backend& backend, Strategy& strategy, Optim
       optimizer_(optimizer),
       communicator_(communicator),
       data_(data),
-      options_(options) {}
+      options_(options),
+      loss_scaler_(options.loss_scaling) {}
 
 std::vector<HostBatch> Trainer::read_micro_batches() const {
   const SampleOrder order(options_.seed, data_.train.samples());
@@ -40,8 +43,24 @@ std::vector<HostBatch> Trainer::read_micro_batches() const {
       samples[row] = order.at(first + static_cast<std::int64_t>(row));
     }
     micro_batches.push_back(read_batch(data_.train, samples));
+    micro_batches.back().draw_dropout(options_.seed, first);
   }
   return micro_batches;
+}
+
+bool Trainer::is_skipped(const GradientStep& gradient, std::span<const HostBatch> micro_batches) {
+  const bool overflow = gradient.overflowed();
+  loss_scaler_.update(overflow);
+  if (!overflow || (loss_scaler_.skips_overflows() && !loss_scaler_.gives_up())) {
+    return overflow;
+  }
+  throw_non_finite(model_, backend_, strategy_, communicator_, micro_batches, steps_done_ + 1,
+                   gradient,
+                   loss_scaler_.skips_overflows()
+                       ? fmt::format("at loss scale {}, the last of {} steps in a row that had to "
+                                     "be skipped",
+                                     gradient.loss_scale, loss_scaler_.consecutive_skips())
+                       : "");
 }
 
 StepMetrics Trainer::step() {
@@ -52,18 +71,23 @@ StepMetrics Trainer::step() {
   const std::vector<HostBatch> micro_batches = read_micro_batches();
   const GradientStep gradient =
       compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches,
-                        {.checkpoint = options_.checkpoint});
-  if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.gradient_norm)) {
-    throw_non_finite(model_, backend_, strategy_, communicator_, micro_batches, steps_done_ + 1,
-                     gradient);
-  }
+                        {.loss_scale = loss_scaler_.scale(), .checkpoint = options_.checkpoint});
+  // Loss and norm are of all ranks, so all ranks skip or none does.
   StepMetrics metrics;
+  metrics.skipped = is_skipped(gradient, micro_batches);
   metrics.learning_rate = learning_rate(options_.learning_rate, steps_done_);
-  optimizer_.step(metrics.learning_rate, clip_scale(gradient.gradient_norm, options_.clip_norm));
-  strategy_.finish_update();
+  if (!metrics.skipped) {
+    // Clipping and unscaling are one multiplication.
+    optimizer_.step(metrics.learning_rate,
+                    clip_scale(gradient.gradient_norm, options_.clip_norm) / gradient.loss_scale);
+    strategy_.finish_update();
+    tokens_done_ += gradient.tokens;
+  }
 
   ++steps_done_;
-  tokens_done_ += gradient.tokens;
+  if (loss_scaler_.skips_overflows()) {
+    metrics.loss_scale = gradient.loss_scale;
+  }
   const Traffic sent = communicator_.traffic() - before;
   metrics.step = steps_done_;
   metrics.loss = gradient.loss;

@@ -27,17 +27,17 @@ void copy_bytes(int threads, std::byte* to, const std::byte* from, Bytes bytes) 
   });
 }
 
-// The sum of f(x, begin, end) over the parts of x, in the order of the parts.
-template <typename F>
-double sum_over_parts(int threads, std::int64_t elements, const F& f) {
-  std::vector<double> parts(
+// The sum of f(begin, end) over the parts of [0, elements), in the order of the parts.
+template <typename Sum, typename F>
+Sum sum_over_parts(int threads, std::int64_t elements, const F& f) {
+  std::vector<Sum> parts(
       static_cast<std::size_t>(count_parts(threads, elements, elements_per_part)));
   for_each_part(threads, elements, elements_per_part,
                 [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
                   parts[static_cast<std::size_t>(part)] = f(begin, end);
                 });
-  double total = 0;
-  for (const double part : parts) {
+  Sum total{};
+  for (const Sum& part : parts) {
     total += part;
   }
   return total;
@@ -184,19 +184,21 @@ double CpuBackend::sum(const Tensor& x) {
   check_floating("sum", {&x});
   return with_floating_type(x.dtype(), [&]<typename T>() {
     const auto& kernels = elementwise_kernels().of<T>();
-    return sum_over_parts(threads_, x.elements(), [&](std::int64_t begin, std::int64_t end) {
-      return kernels.sum(raw<T>(x) + begin, end - begin);
-    });
+    return sum_over_parts<double>(threads_, x.elements(),
+                                  [&](std::int64_t begin, std::int64_t end) {
+                                    return kernels.sum(raw<T>(x) + begin, end - begin);
+                                  });
   });
 }
 
-double CpuBackend::sum_of_squares(const Tensor& x) {
+WideSum CpuBackend::sum_of_squares(const Tensor& x) {
   check_floating("sum_of_squares", {&x});
   return with_floating_type(x.dtype(), [&]<typename T>() {
     const auto& kernels = elementwise_kernels().of<T>();
-    return sum_over_parts(threads_, x.elements(), [&](std::int64_t begin, std::int64_t end) {
-      return kernels.sum_of_squares(raw<T>(x) + begin, end - begin);
-    });
+    return sum_over_parts<WideSum>(threads_, x.elements(),
+                                   [&](std::int64_t begin, std::int64_t end) {
+                                     return kernels.sum_of_squares(raw<T>(x) + begin, end - begin);
+                                   });
   });
 }
 

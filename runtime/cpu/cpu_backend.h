@@ -28,7 +28,7 @@ class CpuBackend final : public Backend {
   void combine(const Tensor& out, const Tensor& x, ReduceOp op) override;
   void divide(const Tensor& x, std::int64_t divisor) override;
   double sum(const Tensor& x) override;
-  double sum_of_squares(const Tensor& x) override;
+  WideSum sum_of_squares(const Tensor& x) override;
   std::int64_t fingerprint(const Tensor& x) override;
 
   void matmul(const Tensor& out, const Tensor& a, const Tensor& b,
@@ -48,6 +48,8 @@ class CpuBackend final : public Backend {
                            const Tensor& mean, const Tensor& inverse_deviation) override;
   void gelu_forward(const Tensor& y, const Tensor& x) override;
   void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) override;
+  void dropout(const Tensor& out, const Tensor& x, const RandomKey& key, std::int64_t first_index,
+               double probability) override;
   void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                          int heads) override;
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,

@@ -8,6 +8,7 @@
 #include "runtime/cpu/checks.h"
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/cpu/cross_entropy.h"
+#include "runtime/cpu/dropout.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/layer_norm.h"
 #include "runtime/cpu/parallel.h"
@@ -224,6 +225,30 @@ void CpuBackend::gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor&
                    [&](std::int64_t begin, std::int64_t end) {
                      kernels.gelu_backward(raw<T>(dx) + begin, raw<T>(dy) + begin,
                                            raw<T>(x) + begin, end - begin);
+                   });
+  });
+}
+
+// --- Dropout ------------------------------------------------------------------------------------
+
+void CpuBackend::dropout(const Tensor& out, const Tensor& x, const RandomKey& key,
+                         std::int64_t first_index, double probability) {
+  check_elementwise("dropout", {&out, &x});
+  check(probability >= 0 && probability < 1, "dropout",
+        fmt::format("a probability in [0, 1) instead of {}", probability), {&out, &x});
+  if (probability == 0) {
+    if (!out.same_view(x)) {
+      copy(out, x);
+    }
+    return;
+  }
+  with_floating_type(x.dtype(), [&]<typename T>() {
+    const auto& kernels = dropout_kernels().of<T>();
+    for_each_range(threads_, x.elements(), elements_per_part,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     kernels.dropout(raw<T>(out) + begin, raw<T>(x) + begin, key,
+                                     static_cast<std::uint64_t>(first_index + begin), end - begin,
+                                     probability);
                    });
   });
 }

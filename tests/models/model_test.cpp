@@ -129,7 +129,7 @@ TEST(InitialValues, AreNormalWithTheScaleOfGpt2) {
     const Parameter& parameter = find(*model, name);
     const double n = static_cast<double>(parameter.shape.elements());
     EXPECT_NEAR(backend->sum(parameter.value) / n, 0, 5 * deviation / std::sqrt(n)) << name;
-    EXPECT_NEAR(std::sqrt(backend->sum_of_squares(parameter.value) / n), deviation,
+    EXPECT_NEAR(std::sqrt(backend->sum_of_squares(parameter.value).value() / n), deviation,
                 5 * deviation / std::sqrt(2 * n))
         << name;
   };

@@ -89,6 +89,20 @@ TEST(Metrics, OneLineAStepIsReadableAtOnce) {
   EXPECT_FALSE(lines[2].contains("sgemm_fraction"));
 }
 
+TEST(Metrics, LossScalingShowsOnlyWhereThereIsAny) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("m.jsonl");
+  MetricsWriter writer(path, Json::object());
+  StepMetrics metrics = some_step();
+  metrics.loss_scale = 65536;
+  metrics.skipped = true;
+  writer.write(metrics);
+  const auto lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1]["loss_scale"], 65536);
+  EXPECT_EQ(lines[1]["skipped"], true);
+}
+
 TEST(Metrics, NumbersThatAreNotFiniteStayValidJson) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("m.jsonl");

@@ -62,6 +62,18 @@ TEST(Parity, DdpEqualsASingleProcess) {
   }
 }
 
+// The control takes whole batches in one piece: masks belong to the tokens, wherever they are.
+TEST(Parity, DdpEqualsASingleProcessWithDropout) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int accumulation : {1, 3}) {
+      ParityOptions options = options_for(ranks, accumulation, DType::f64);
+      options.model.dropout = 0.2;
+      const ParityResult result = check(ranks, options);
+      EXPECT_TRUE(result.passed()) << result.largest.what << " " << result.largest.relative_error;
+    }
+  }
+}
+
 TEST(Parity, OneRankOnTheSameBatchIsBitEqual) {
   EXPECT_TRUE(check(1, options_for(1, 1, DType::f32)).bit_equal);
 }

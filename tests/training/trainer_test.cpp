@@ -12,6 +12,7 @@
 #include "parallel/micro_batch.h"
 #include "runtime/error.h"
 #include "tests/parallel/toy_model.h"
+#include "tests/support/expect_error.h"
 
 namespace ringworld {
 namespace {
@@ -236,6 +237,145 @@ TEST(Trainer, AStepThatIsNotFiniteThrowsAndLeavesTheParameters) {
       EXPECT_THROW(rank.trainer.step(), NumericalError);
       EXPECT_EQ(rank.weights(), before);
     });
+  }
+}
+
+// What four ranks with a toy model do while rank 1's gradient is infinite in the first `bad` steps.
+struct Overflows {
+  std::vector<StepMetrics> steps;
+  std::vector<std::vector<double>> weights;  // before the first step, and after each
+  LossScaler::State scaler;
+};
+
+Overflows train_through_overflows(Transport& transport, int bad, int steps,
+                                  const TrainerOptions& options, double loss = 1) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  auto step = std::make_shared<int>(0);
+  auto model = std::make_unique<Model>("toy", DType::f32, vocabulary, 0);
+  Parameter* weight = model->add_parameter({.name = "weight", .shape = {3}, .deviation = 1});
+  model->add_unit(std::make_unique<ToyUnit>(
+      "unit", std::vector{weight},
+      [=](Backend& backend, const Batch& batch) {
+        const Tensor losses = no_loss(backend, batch);
+        backend.fill(losses, loss);
+        return losses;
+      },
+      [=, rank = transport.rank()](Backend& backend, const Batch& batch) {
+        add_gradient(backend, *weight, batch, rank == 1 && *step < bad ? infinity : 3);
+      }));
+  Rank rank(transport, std::move(model), random_data(200, 0), options);
+  Overflows seen{.steps = {}, .weights = {rank.weights()}, .scaler = {}};
+  for (; *step < steps; ++*step) {
+    seen.steps.push_back(rank.trainer.step());
+    seen.weights.push_back(rank.weights());
+    seen.scaler = rank.trainer.loss_scaler().state();
+  }
+  return seen;
+}
+
+TrainerOptions scaled(LossScalerOptions scaling, double clip_norm = 0) {
+  return {.batches = plan_batches(8, 1, 4),
+          .learning_rate = constant_rate,
+          .clip_norm = clip_norm,
+          .loss_scaling = scaling};
+}
+
+TEST(Trainer, AnOverflowOnOneRankSkipsTheStepOnAll) {
+  run_on_threads(4, [](Transport& transport) {
+    const LossScalerOptions scaling{.mode = LossScaling::dynamic, .initial_scale = 1024};
+    const Overflows seen = train_through_overflows(transport, 3, 5, scaled(scaling));
+    const double scales[] = {1024, 1024, 512, 256, 256};  // the first overflow is tolerated
+    for (std::size_t i = 0; i < 5; ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_EQ(seen.steps[i].skipped, i < 3);
+      EXPECT_EQ(seen.steps[i].loss_scale, scales[i]);
+      EXPECT_EQ(seen.steps[i].step, static_cast<std::int64_t>(i) + 1);
+      EXPECT_EQ(seen.steps[i].tokens,
+                i < 3 ? 0 : static_cast<std::int64_t>(i - 2) * 8 * length);  // trained
+      EXPECT_EQ(seen.weights[i + 1] == seen.weights[i], i < 3);
+    }
+    EXPECT_EQ(seen.scaler, (LossScaler::State{.scale = 256, .good_steps = 2}));
+  });
+}
+
+// Powers of two scale without rounding, so the steps are the same bits with and without.
+TEST(Trainer, TheScaleLeavesNormAndUpdateAsTheyWere) {
+  for (const double clip_norm : {0.0, 0.125}) {
+    run_on_threads(4, [&](Transport& transport) {
+      const Overflows plain = train_through_overflows(transport, 0, 2, scaled({}, clip_norm));
+      const Overflows fixed = train_through_overflows(
+          transport, 0, 2, scaled({.mode = LossScaling::fixed, .initial_scale = 4096}, clip_norm));
+      EXPECT_EQ(fixed.weights, plain.weights);
+      EXPECT_EQ(fixed.steps[1].grad_norm, plain.steps[1].grad_norm);
+      EXPECT_EQ(fixed.steps[1].loss, plain.steps[1].loss);
+      EXPECT_EQ(fixed.steps[1].loss_scale, 4096);
+      EXPECT_FALSE(plain.steps[1].loss_scale.has_value());
+    });
+  }
+}
+
+// What is not finite at any scale ends the run, after as many steps as may be skipped.
+TEST(Trainer, AnOverflowThatStaysIsAnErrorThatNamesItsTensor) {
+  for (const LossScaling mode : {LossScaling::fixed, LossScaling::dynamic}) {
+    const bool moves = mode == LossScaling::dynamic;
+    const TrainerOptions options = scaled({.mode = mode, .initial_scale = 2, .maximum_skips = 5});
+    run_on_threads(4, [&](Transport& transport) {
+      const Overflows seen = train_through_overflows(transport, 4, 4, options);
+      EXPECT_EQ(seen.scaler.consecutive_skips, 4);
+      EXPECT_EQ(seen.scaler.scale, moves ? 1 : 2);  // the least there is
+      EXPECT_EQ(seen.weights.back(), seen.weights.front());
+    });
+    expect_error<NumericalError>(
+        [&] {
+          run_on_threads(4, [&](Transport& transport) {
+            train_through_overflows(transport, 100, 100, options);
+          });
+        },
+        {"step 5", "rank 1", "gradient of weight", moves ? "loss scale 1," : "loss scale 2,",
+         "5 steps in a row"});
+  }
+}
+
+TEST(Trainer, ALossThatIsNotANumberCountsAsASkip) {
+  run_on_threads(4, [](Transport& transport) {
+    const Overflows seen = train_through_overflows(
+        transport, 0, 2, scaled({.mode = LossScaling::dynamic}), transport.rank() == 2 ? nan : 1);
+    EXPECT_TRUE(seen.steps[1].skipped);
+    EXPECT_EQ(seen.weights[2], seen.weights[0]);
+  });
+}
+
+// Masks are drawn at the place in the run, so what four micro-batches of one rank train is what two
+// ranks with two of them do.
+TEST(Trainer, DropoutDoesNotDependOnTheWorld) {
+  std::vector<std::vector<double>> losses;
+  for (const int ranks : {1, 2, 4}) {
+    for (const std::int64_t micro_batch : {1, 2}) {
+      losses.emplace_back();
+      run_on_threads(ranks, [&](Transport& transport) {
+        Rank rank(transport,
+                  make_model({.name = "gpt2-tiny",
+                              .layers = 2,
+                              .heads = 3,
+                              .width = 15,
+                              .vocabulary = vocabulary,
+                              .context = length,
+                              .dropout = 0.25},
+                             DType::f64),
+                  random_data(40, 0),
+                  {.batches = plan_batches(8, micro_batch, ranks), .learning_rate = constant_rate});
+        for (int step = 0; step < 3; ++step) {
+          const double loss = rank.trainer.step().loss;
+          if (transport.rank() == 0) {
+            losses.back().push_back(loss);
+          }
+        }
+      });
+      for (std::size_t step = 0; step < 3; ++step) {
+        EXPECT_NEAR(losses.back()[step], losses[0][step], 1e-12 * losses[0][step])
+            << ranks << " ranks, micro-batch " << micro_batch << ", step " << step;
+      }
+    }
   }
 }
 
