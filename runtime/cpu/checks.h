@@ -26,6 +26,8 @@ void check_floating(std::string_view verb, std::initializer_list<const Tensor*> 
 void check_elementwise(std::string_view verb, std::initializer_list<const Tensor*> tensors);
 
 // The size of the last axis, 1 for a scalar.
-std::int64_t width_of(const Tensor& x);
+inline std::int64_t width_of(const Tensor& x) {
+  return x.shape().axes() == 0 ? 1 : x.shape()[-1];
+}
 
 }  // namespace ringworld
