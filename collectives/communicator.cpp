@@ -15,13 +15,23 @@
 #include "collectives/selection.h"
 #include "collectives/small_call.h"
 #include "runtime/error.h"
-#include "runtime/library_collectives.h"
 
 namespace ringworld {
 namespace {
 
 // Calls up to here are over sooner than another thread would have begun them.
 constexpr Bytes short_call{64 * 1024};
+
+// What calls that may be small ones need of scratch. How much that is depends on whether they meet
+// the stream busy and run their schedule, one_shot with a place for each rank at worst: so it is
+// there from the beginning.
+Bytes scratch_of_small_calls(const Transport& transport) {
+  int reached = 0;
+  for (int peer = 0; peer < transport.world_size(); ++peer) {
+    reached += peer != transport.rank() && transport.takes_small(peer) ? 1 : 0;
+  }
+  return (reached == 0 ? 0 : reached + 1) * Transport::small_message;
+}
 
 std::uint64_t hash_of(const std::vector<int>& ranks) {
   std::uint64_t hash = 0;
@@ -49,7 +59,7 @@ Communicator::Communicator(Transport& transport, Backend& backend, CommunicatorO
       reaches_small_(
           std::ranges::all_of(ranks_, [&](int member) { return transport_.takes_small(member); })),
       exceptions_(std::uncaught_exceptions()),
-      line_(std::make_shared<Line>()) {
+      line_(std::make_shared<Line>(backend_, scratch_of_small_calls(transport_))) {
   for (const Operation operation : all_operations) {
     use_default(operation);
   }
@@ -88,12 +98,14 @@ Communicator::~Communicator() {
 
 std::unique_ptr<Communicator> Communicator::subgroup(const std::vector<int>& ranks) {
   std::vector<int> transport_ranks;
+  std::vector<bool> is_member(ranks_.size());
   int own = -1;
   for (const int member : ranks) {
-    if (member < 0 || member >= world_size() || std::ranges::count(ranks, member) > 1) {
+    if (member < 0 || member >= world_size() || is_member[static_cast<std::size_t>(member)]) {
       throw std::invalid_argument(
           fmt::format("subgroup: ranks {} of a world of {}", fmt::join(ranks, ", "), world_size()));
     }
+    is_member[static_cast<std::size_t>(member)] = true;
     if (member == rank_) {
       own = static_cast<int>(transport_ranks.size());
     }
@@ -241,196 +253,6 @@ void Communicator::finish_small() {
     line_->small->collect();
     line_->small = nullptr;
   }
-}
-
-// --- On the communication stream -----------------------------------------------------------------
-
-void Communicator::run(const Call& call) {
-  const CallRecord record = call.record(group_);
-  begin_call(transport_.board(), record);
-  const Outcome outcome = call.algorithm->library ? run_library(call, *transport_.library())
-                                                  : run_schedule(call, record);
-  if (call.out.defined() && outcome.result.defined()) {
-    if (reduces(call.operation) && call.op == ReduceOp::avg && world_size() > 1) {
-      backend_.divide(outcome.result, world_size());
-    }
-    fill(call.out, outcome.result);
-  }
-  end_call(transport_.board());
-  count(call.label, outcome.bytes_sent.value);
-}
-
-void Communicator::fill(const Tensor& to, const Tensor& from) {
-  if (to.dtype() != from.dtype()) {
-    backend_.cast(to, from);
-  } else if (!to.same_view(from)) {
-    backend_.copy(to, from);
-  }
-}
-
-// A schedule works on chunks. Where they lie is decided here: in the tensors of the call as far as
-// possible, else in a working buffer, which then gets this rank's input first or gives its output
-// last.
-Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRecord& record) {
-  Plan& plan = this->plan(call);
-  const auto own = static_cast<std::size_t>(rank_);
-  const auto fresh = [&](DType dtype, std::int64_t elements) {
-    return backend_.empty(dtype, Shape{elements}, Category::communication);
-  };
-  const bool widens = call.widens() && world_size() > 1;
-  // x where the schedule may write.
-  const auto working_copy = [&] {
-    const Tensor buffer = fresh(widens ? DType::f32 : call.x.dtype(), call.x.elements());
-    fill(buffer, call.x);
-    return buffer;
-  };
-  // Blocks of which only those exist that the schedule names.
-  const auto needed_blocks = [&](DType dtype) {
-    Counts counts = call.counts;
-    for (std::size_t block = 0; block < counts.size(); ++block) {
-      counts[block] = plan.used[block] || block == own ? counts[block] : 0;
-    }
-    return blocks_of(fresh(dtype, std::accumulate(counts.begin(), counts.end(), std::int64_t{0})),
-                     counts);
-  };
-  const bool is_root = rank_ == call.root;
-
-  std::vector<Tensor> chunks;
-  std::vector<Tensor> inputs;  // where the chunks' content is instead, if not there
-  Tensor result;               // what becomes the output, unless it is there already
-  switch (call.operation) {
-    case Operation::all_reduce:
-    case Operation::broadcast:
-    case Operation::barrier:
-    case Operation::reduce: {
-      Tensor buffer;
-      if (widens) {
-        buffer = working_copy();
-      } else if (call.out.defined()) {
-        buffer = call.out;
-        if (!call.out.same_view(call.x)) {
-          inputs = even_chunks(call.x, plan.executor.schedule().data_chunks());
-        }
-      } else {
-        buffer = plan.writes_other_than(-1) ? working_copy() : call.x;
-      }
-      chunks = even_chunks(buffer, plan.executor.schedule().data_chunks());
-      result = buffer;
-      break;
-    }
-    case Operation::reduce_scatter: {
-      const std::vector<Tensor> blocks = blocks_of(call.x, call.counts);
-      if (widens) {
-        chunks = blocks_of(working_copy(), call.counts);
-      } else if (call.out.same_view(blocks[own])) {
-        chunks = blocks;
-      } else if (!plan.writes_other_than(rank_)) {
-        chunks = blocks;
-        chunks[own] = call.out;
-        fill(call.out, blocks[own]);
-      } else {
-        chunks = blocks_of(working_copy(), call.counts);
-      }
-      result = chunks[own];
-      break;
-    }
-    case Operation::all_gather:
-      chunks = blocks_of(call.out, call.counts);
-      fill(chunks[own], call.x);
-      break;
-    case Operation::all_to_all: {
-      chunks = blocks_of(call.x, call.counts);
-      const std::vector<Tensor> received = blocks_of(call.out, call.receive_counts);
-      chunks.insert(chunks.end(), received.begin(), received.end());
-      break;
-    }
-    case Operation::gather:
-      chunks = is_root ? blocks_of(call.out, call.counts) : needed_blocks(call.x.dtype());
-      fill(chunks[own], call.x);
-      break;
-    case Operation::scatter:
-      chunks = is_root ? blocks_of(call.x, call.counts) : needed_blocks(call.out.dtype());
-      result = chunks[own];
-      break;
-  }
-
-  return {result, run_on_chunks(record, call.op, plan, chunks, inputs)};
-}
-
-void Communicator::count(const std::string& label, std::int64_t bytes_sent) {
-  if (last_traffic_ == nullptr || last_traffic_->first != label) {
-    last_traffic_ = &*line_->traffic.try_emplace(label).first;
-  }
-  last_traffic_->second.calls += 1;
-  last_traffic_->second.bytes_sent += Bytes(bytes_sent);
-}
-
-// What it sends is the library's own business and is not counted.
-Communicator::Outcome Communicator::run_library(const Call& call, LibraryCollectives& library) {
-  const bool widens = call.widens() && world_size() > 1;
-  const auto wide = [&](const Tensor& narrow) {
-    return narrow.defined() && widens
-               ? backend_.empty(DType::f32, Shape{narrow.elements()}, Category::communication)
-               : narrow;
-  };
-  const Tensor x = wide(call.x);
-  const Tensor out = wide(call.out);
-  if (widens) {
-    backend_.cast(x, call.x);
-  }
-  switch (call.operation) {
-    case Operation::all_reduce:
-      library.all_reduce(out, x, call.op);
-      break;
-    case Operation::reduce_scatter:
-      library.reduce_scatter(out, x, call.counts, call.op);
-      break;
-    case Operation::all_gather:
-      library.all_gather(out, x, call.counts);
-      break;
-    case Operation::broadcast:
-      library.broadcast(x, call.root);
-      break;
-    case Operation::reduce:
-      library.reduce(out, x, call.op, call.root);
-      break;
-    case Operation::all_to_all:
-      if (call.uneven) {
-        library.all_to_all(out, call.receive_counts, x, call.counts);
-      } else {
-        library.all_to_all(out, x);
-      }
-      break;
-    case Operation::gather:
-      library.gather(out, x, call.counts, call.root);
-      break;
-    case Operation::scatter:
-      library.scatter(out, x, call.counts, call.root);
-      break;
-    case Operation::barrier:
-      library.barrier();
-      break;
-  }
-  return {reduces(call.operation) ? out : Tensor(), Bytes(0)};
-}
-
-Bytes Communicator::run_on_chunks(const CallRecord& record, ReduceOp op, Plan& plan,
-                                  const std::vector<Tensor>& chunks,
-                                  const std::vector<Tensor>& inputs) {
-  try {
-    return plan.executor.run(chunks, inputs, op, backend_,
-                             {transport_, ranks_, record.signature, options_.segment});
-  } catch (const CommunicationError& error) {
-    throw CommunicationError(explain(record, error.what()));
-  }
-}
-
-Communicator::Plan& Communicator::plan(const Call& call) {
-  std::unique_ptr<Plan>& plan = plans_[{call.algorithm, call.root}];
-  if (plan == nullptr) {
-    plan = std::make_unique<Plan>(call.algorithm->emit(rank_, world_size(), call.root));
-  }
-  return *plan;
 }
 
 }  // namespace ringworld

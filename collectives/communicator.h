@@ -20,6 +20,9 @@
 // Tensors that do not fit a call (count, dtype, root, an overlap other than the one in place) throw
 // std::invalid_argument from the call itself: a bug in the caller.
 //
+// Beside the tensors of a call, a communicator holds what its largest call so far worked in
+// (scratch.h), shared with its groups.
+//
 // Thread safety: one thread calls. Tensors given to a call must not be touched until its Work is
 // done.
 #pragma once
@@ -169,6 +172,7 @@ class Communicator {
   void finish_small();  // makes room for other calls
   void count(const std::string& label, std::int64_t bytes_sent);
   void run(const Call& call);
+  Bytes run(const Call& call, const CallRecord& record);  // returns what it sent
   // What becomes the output, undefined where that is there already, before avg divides.
   struct Outcome {
     Tensor result;

@@ -158,8 +158,12 @@ struct Communicator::Call {
   }
 };
 
-// What a communicator and its groups share: the order of their calls.
+// What a communicator and its groups share: the order of their calls, and the memory for them.
 struct Communicator::Line {
+  explicit Line(Backend& backend, Bytes at_least) : scratch(backend, at_least) {}
+
+  // What calls work in, one after the other.
+  Scratch scratch;
   // What the stream was given last, as long as that may be under way.
   Work queued = {};
   // The small call that has been offered and not been collected yet, if there is one: before

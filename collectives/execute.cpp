@@ -1,8 +1,11 @@
 #include "collectives/execute.h"
 
 #include <algorithm>
-#include <deque>
+#include <list>
+#include <unordered_map>
 #include <utility>
+
+#include "collectives/message_parts.h"
 
 namespace ringworld {
 namespace {
@@ -15,76 +18,37 @@ constexpr std::size_t window = 4;
 // other, so that what one action writes is still in the cache for the next.
 constexpr Bytes piece{128 * 1024};
 
-struct Part {
-  Verb verb;
-  Tensor tensor;
-};
-
-// Adds what comes next in the message; to the last part, where it lies right behind it.
-void append(std::vector<Part>& parts, Verb verb, const Tensor& next) {
-  if (next.elements() == 0) {
-    return;
-  }
-  if (!parts.empty()) {
-    Part& last = parts.back();
-    if (last.verb == verb && last.tensor.storage() == next.storage() &&
-        last.tensor.first_element() + last.tensor.elements() == next.first_element()) {
-      last.tensor = Tensor(next.dtype(), Shape{last.tensor.elements() + next.elements()},
-                           next.storage(), last.tensor.first_element());
-      return;
-    }
-  }
-  parts.push_back({verb, next});
-}
-
-// The elements from `first` on, `count` of them, of a message in parts.
-std::vector<Part> cut(const std::vector<Part>& parts, std::int64_t first, std::int64_t count) {
-  std::vector<Part> segment;
-  for (const Part& part : parts) {
-    const std::int64_t begin = std::max<std::int64_t>(first, 0);
-    const std::int64_t end = std::min(first + count, part.tensor.elements());
-    if (begin < end) {
-      segment.push_back({part.verb, part.tensor.slice(begin, end - begin)});
-    }
-    first -= part.tensor.elements();
-  }
-  return segment;
-}
-
-std::int64_t elements_of(const std::vector<Part>& parts) {
-  std::int64_t elements = 0;
-  for (const Part& part : parts) {
-    elements += part.tensor.elements();
-  }
-  return elements;
-}
-
 }  // namespace
 
 // --- Making ready --------------------------------------------------------------------------------
 
 Executor::Executor(Schedule schedule)
     : schedule_(std::move(schedule)), borrowed_(schedule_.borrowed()) {
-  const auto lane_of = [](std::vector<Lane>& lanes, int peer) -> Lane& {
-    const auto found = std::ranges::find(lanes, peer, &Lane::peer);
-    return found != lanes.end() ? *found : lanes.emplace_back(Lane{.peer = peer});
-  };
   for (const Step& step : schedule_.steps()) {
     Stage& stage = stages_.emplace_back();
     stage.local = step.local;
-    stage.local_writes.resize(static_cast<std::size_t>(schedule_.chunks()));
-    stage.message_writes.resize(static_cast<std::size_t>(schedule_.chunks()));
     for (const LocalAction& action : step.local) {
-      stage.local_writes[static_cast<std::size_t>(action.chunk)] = true;
+      stage.local_writes.push_back(action.chunk);
     }
+    std::unordered_map<int, std::size_t> sends;  // lanes, by peer
+    std::unordered_map<int, std::size_t> receives;
+    const auto lane_of = [](std::vector<Lane>& lanes, auto& by_peer, int peer) -> Lane& {
+      const auto [found, is_new] = by_peer.try_emplace(peer, lanes.size());
+      return is_new ? lanes.emplace_back(Lane{.peer = peer}) : lanes[found->second];
+    };
     for (const Action& action : step.actions) {
-      const auto chunk = static_cast<std::size_t>(action.chunk);
-      Lane& lane = lane_of(action.verb == Verb::send ? stage.sends : stage.receives, action.peer);
+      const bool is_send = action.verb == Verb::send;
+      Lane& lane = is_send ? lane_of(stage.sends, sends, action.peer)
+                           : lane_of(stage.receives, receives, action.peer);
       lane.actions.push_back(action);
-      if (action.verb != Verb::send) {
-        lane.borrows = borrowed_[chunk];
-        stage.message_writes[chunk] = true;
+      if (!is_send) {
+        lane.borrows = borrowed_[static_cast<std::size_t>(action.chunk)];
+        stage.message_writes.push_back(action.chunk);
       }
+    }
+    for (std::vector<int>* chunks : {&stage.local_writes, &stage.message_writes}) {
+      std::ranges::sort(*chunks);
+      chunks->erase(std::unique(chunks->begin(), chunks->end()), chunks->end());
     }
   }
 }
@@ -95,14 +59,16 @@ Executor::Executor(Schedule schedule)
 class Executor::Run {
  public:
   Run(const Executor& executor, std::span<const Tensor> chunks, std::span<const Tensor> inputs,
-      ReduceOp op, Backend& backend, const Route& route)
+      ReduceOp op, Backend& backend, Scratch& scratch, const Route& route)
       : executor_(executor),
         chunks_(chunks.begin(), chunks.end()),
         inputs_(inputs.begin(), inputs.end()),
         op_(op),
         backend_(backend),
+        scratch_(scratch),
         transport_(route.transport),
-        route_(route) {
+        route_(route),
+        sends_of_(static_cast<std::size_t>(executor.schedule_.chunks())) {
     add_scratch();
   }
 
@@ -133,9 +99,9 @@ class Executor::Run {
  private:
   // A message, or the segment of one, that is under way.
   struct Posted {
-    std::vector<Part> parts;  // of a receive that is read: where it goes
-    Tensor packed;            // of a send that joins chunks: what travels
     Transport::Ticket ticket;
+    std::vector<Part> parts = {};  // of a receive: where it goes, unless it is there
+    Tensor staged = {};            // where it is then, unless it is read in place
   };
   // A message that this step waits for, cut into segments.
   struct Flow {
@@ -145,8 +111,9 @@ class Executor::Run {
     std::vector<Part> parts;
     std::int64_t elements;
     std::int64_t longest;     // segment
+    Tensor staging = {};      // room for as many segments as are posted at a time
     std::int64_t posted = 0;  // elements
-    std::deque<Posted> under_way = {};
+    std::vector<Posted> under_way = {};
   };
   // A message that is on its way while later steps run.
   struct Sending {
@@ -164,7 +131,7 @@ class Executor::Run {
     }
     Tensor scratch;
     if (elements > 0) {
-      scratch = backend_.empty(chunks_.front().dtype(), Shape{elements}, Category::communication);
+      scratch = scratch_.take(chunks_.front().dtype(), elements);
     }
     std::int64_t first = 0;
     chunk = schedule.data_chunks();
@@ -258,16 +225,30 @@ class Executor::Run {
   // --- Messages ----------------------------------------------------------------------------------
 
   // Waits for earlier sends of what is going to be written.
-  void finish_sends(const std::vector<bool>& written_chunks) {
-    std::erase_if(sendings_, [&](const Sending& sending) {
-      const bool written = std::ranges::any_of(sending.lane->actions, [&](const Action& action) {
-        return written_chunks[action.chunk];
+  void finish_sends(const std::vector<int>& written) {
+    int left = 0;  // chunks of sends that are to be waited for
+    for (const int chunk : written) {
+      left += sends_of_[chunk];
+    }
+    for (auto sending = sendings_.begin(); left > 0;) {
+      const auto& actions = sending->lane->actions;
+      const auto hits = std::ranges::count_if(actions, [&](const Action& action) {
+        return std::ranges::binary_search(written, action.chunk);
       });
-      if (written) {
-        transport_.wait(sending.ticket);
+      if (hits == 0) {
+        ++sending;
+        continue;
       }
-      return written;
-    });
+      left -= static_cast<int>(hits);
+      transport_.wait(sending->ticket);
+      for (const Action& action : actions) {
+        --sends_of_[action.chunk];
+      }
+      if (sending->packed.defined()) {
+        scratch_.give_back(sending->packed);
+      }
+      sending = sendings_.erase(sending);
+    }
   }
 
   void start(const Lane& lane, bool sends) {
@@ -280,13 +261,12 @@ class Executor::Run {
     }
     const DType dtype = chunks_.front().dtype();
     const int peer = route_.ranks[static_cast<std::size_t>(lane.peer)];
+    const bool in_place = transport_.in_place(peer);
     const std::int64_t longest =
-        transport_.in_place(peer)
-            ? elements
-            : std::max<std::int64_t>(1, route_.segment.value / size_of(dtype).value);
-    if (!sends && lane.borrows && elements > longest) {  // it comes in segments, which need a place
-      chunks_[lane.actions.front().chunk] =
-          backend_.empty(dtype, Shape{elements}, Category::communication);
+        in_place ? elements
+                 : std::max<std::int64_t>(1, route_.segment.value / size_of(dtype).value);
+    if (!sends && lane.borrows && !in_place) {
+      chunks_[lane.actions.front().chunk] = scratch_.take(dtype, elements);
     }
     std::vector<Part> parts;
     for (const Action& action : lane.actions) {
@@ -298,74 +278,103 @@ class Executor::Run {
       append(parts, action.verb, sends ? content(action.chunk) : chunks_[action.chunk]);
     }
     if (sends && elements <= longest) {
-      Posted posted = send(peer, std::move(parts));
-      sendings_.push_back({&lane, std::move(posted.packed), posted.ticket});
+      const Tensor packed = parts.size() > 1 ? scratch_.take(dtype, elements) : Tensor();
+      sendings_.push_back({&lane, packed, send(peer, parts, packed)});
+      for (const Action& action : lane.actions) {
+        ++sends_of_[action.chunk];
+      }
       return;
     }
-    flows_.push_back({sends, peer, &lane, std::move(parts), elements, longest});
+    Flow& flow = flows_.emplace_back(Flow{sends, peer, &lane, std::move(parts), elements, longest});
+    if (sends ? flow.parts.size() > 1 : !in_place && !has_place(flow.parts)) {
+      flow.staging =
+          scratch_.take(dtype, std::min(elements, static_cast<std::int64_t>(window) * longest));
+    }
   }
 
   void finish_flows() {
+    oldest_.clear();
+    for (Flow& flow : flows_) {
+      post(flow);
+      oldest_.push_back(flow.under_way.front().ticket);
+    }
     while (!flows_.empty()) {
-      oldest_.clear();
-      for (Flow& flow : flows_) {
-        while (flow.posted < flow.elements && flow.under_way.size() < window) {
-          post(flow);
-        }
-        oldest_.push_back(flow.under_way.front().ticket);
-      }
       const std::size_t which = transport_.wait_any(oldest_);
       Flow& flow = flows_[which];
       if (!flow.sends) {
         arrive(*flow.lane, flow.under_way.front());
       }
-      flow.under_way.pop_front();
-      if (flow.under_way.empty() && flow.posted == flow.elements) {
-        flows_.erase(flows_.begin() + static_cast<std::ptrdiff_t>(which));
+      flow.under_way.erase(flow.under_way.begin());
+      post(flow);
+      if (!flow.under_way.empty()) {
+        oldest_[which] = flow.under_way.front().ticket;
+        continue;
       }
+      if (flow.staging.defined()) {
+        scratch_.give_back(flow.staging);
+      }
+      std::swap(flow, flows_.back());
+      flows_.pop_back();
+      oldest_[which] = oldest_.back();
+      oldest_.pop_back();
     }
   }
 
+  // As many segments as there may be.
   void post(Flow& flow) {
-    const std::int64_t count = std::min(flow.longest, flow.elements - flow.posted);
-    std::vector<Part> parts =
-        count == flow.elements ? std::move(flow.parts) : cut(flow.parts, flow.posted, count);
-    flow.posted += count;
-    flow.under_way.push_back(flow.sends ? send(flow.peer, std::move(parts))
-                                        : receive(flow, std::move(parts), count));
+    while (flow.posted < flow.elements && flow.under_way.size() < window) {
+      const std::int64_t count = std::min(flow.longest, flow.elements - flow.posted);
+      Tensor staged;
+      if (flow.staging.defined()) {  // where the segment before the last `window` ones was
+        staged = flow.staging.slice(flow.posted % flow.staging.elements(), count);
+      }
+      std::vector<Part> parts =
+          count == flow.elements ? std::move(flow.parts) : cut(flow.parts, flow.posted, count);
+      flow.posted += count;
+      flow.under_way.push_back(flow.sends ? Posted{send(flow.peer, parts, staged)}
+                                          : receive(flow, std::move(parts), staged, count));
+    }
   }
 
-  Posted send(int peer, std::vector<Part> parts) {
-    Tensor travels = parts.front().tensor;
-    Tensor packed;
+  // What joins parts travels in `packed`.
+  Transport::Ticket send(int peer, const std::vector<Part>& parts, const Tensor& packed) {
+    const Tensor& travels = parts.size() > 1 ? packed : parts.front().tensor;
     if (parts.size() > 1) {
-      packed = backend_.empty(travels.dtype(), Shape{elements_of(parts)}, Category::communication);
       std::int64_t first = 0;
       for (const Part& part : parts) {
         backend_.copy(packed.slice(first, part.tensor.elements()), part.tensor);
         first += part.tensor.elements();
       }
-      travels = packed;
     }
     bytes_sent_ += travels.bytes();
-    return {{}, packed, transport_.send(peer, route_.signature, travels)};
+    return transport_.send(peer, route_.signature, travels);
   }
 
-  Posted receive(const Flow& flow, std::vector<Part> parts, std::int64_t count) {
-    const bool has_place = parts.size() == 1 && parts.front().tensor.defined();
-    if (has_place && parts.front().verb == Verb::receive) {
-      return {{}, {}, transport_.receive(flow.peer, route_.signature, parts.front().tensor)};
+  // Whether a message can be received where it belongs.
+  static bool has_place(const std::vector<Part>& parts) {
+    return parts.size() == 1 && parts.front().tensor.defined() &&
+           parts.front().verb == Verb::receive;
+  }
+
+  Posted receive(const Flow& flow, std::vector<Part> parts, const Tensor& staged,
+                 std::int64_t count) {
+    if (has_place(parts)) {
+      return {transport_.receive(flow.peer, route_.signature, parts.front().tensor)};
+    }
+    if (staged.defined()) {
+      return {transport_.receive(flow.peer, route_.signature, staged), std::move(parts), staged};
     }
     const DType dtype = chunks_.front().dtype();
-    return {std::move(parts), {}, transport_.read(flow.peer, route_.signature, dtype, count)};
+    return {transport_.read(flow.peer, route_.signature, dtype, count), std::move(parts)};
   }
 
-  // What was read goes where it belongs, or is kept for the next step's local actions.
+  // What has arrived goes where it belongs, or is kept for the next step's local actions.
   void arrive(const Lane& lane, const Posted& posted) {
     if (posted.parts.empty()) {
       return;
     }
-    const Tensor message = transport_.reading(posted.ticket);
+    const bool in_place = !posted.staged.defined();
+    const Tensor message = in_place ? transport_.reading(posted.ticket) : posted.staged;
     if (Tensor& chunk = chunks_[lane.actions.front().chunk]; lane.borrows && !chunk.defined()) {
       chunk = message;
       borrowed_.push_back(posted.ticket);
@@ -381,7 +390,9 @@ class Executor::Run {
       }
       first += part.tensor.elements();
     }
-    transport_.done_reading(posted.ticket);
+    if (in_place) {
+      transport_.done_reading(posted.ticket);
+    }
   }
 
   const Executor& executor_;
@@ -389,18 +400,20 @@ class Executor::Run {
   std::vector<Tensor> inputs_;  // of data chunks that hold their first content; else undefined
   const ReduceOp op_;
   Backend& backend_;
+  Scratch& scratch_;
   Transport& transport_;
   const Route& route_;
   std::vector<Flow> flows_;
-  std::vector<Sending> sendings_;
+  std::list<Sending> sendings_;
+  std::vector<int> sends_of_;  // of each chunk, how many of them
   std::vector<Transport::Ticket> borrowed_;
   std::vector<Transport::Ticket> oldest_;  // of each flow
   Bytes bytes_sent_;
 };
 
 Bytes Executor::run(std::span<const Tensor> chunks, std::span<const Tensor> inputs, ReduceOp op,
-                    Backend& backend, const Route& route) {
-  return Run(*this, chunks, inputs, op, backend, route).all();
+                    Backend& backend, Scratch& scratch, const Route& route) {
+  return Run(*this, chunks, inputs, op, backend, scratch, route).all();
 }
 
 std::vector<Tensor> even_chunks(const Tensor& buffer, int count) {

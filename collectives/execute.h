@@ -4,7 +4,8 @@
 // or reduced straight into its chunk, or, in scratch that is only read (Schedule::borrowed), not
 // moved at all. Elsewhere it is cut into segments, a few of which are posted at any time, so that a
 // segment is reduced while the next ones are under way, and staging stays small. A message that
-// joins scattered chunks is packed. One without elements is not sent and not received.
+// joins scattered chunks is packed. All of that lies in the communicator's Scratch. One without
+// elements is not sent and not received.
 //
 // A step waits for what it receives. What it sends is waited for only when a later step writes
 // there, or at the end.
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "collectives/schedule.h"
+#include "collectives/scratch.h"
 #include "runtime/backend.h"
 #include "runtime/transport.h"
 
@@ -37,10 +39,11 @@ class Executor {
   // `chunks` are the data chunks, one dtype; those that the schedule does not name may be empty.
   // `inputs`, unless empty, are where the data chunks' first content is read, and is kept: what is
   // overwritten anyway is then never copied.
-  // `op` is what reductions do. All ranks pass the same dtype, signature and segment. Returns the
-  // bytes that this rank sent. Throws CommunicationError as Transport::wait_any does.
+  // `op` is what reductions do. All ranks pass the same dtype, signature and segment. What it takes
+  // from `scratch` is in use until it returns. Returns the bytes that this rank sent. Throws
+  // CommunicationError as Transport::wait_any does.
   Bytes run(std::span<const Tensor> chunks, std::span<const Tensor> inputs, ReduceOp op,
-            Backend& backend, const Route& route);
+            Backend& backend, Scratch& scratch, const Route& route);
 
  private:
   // The message of one step to one peer, or from one.
@@ -53,8 +56,8 @@ class Executor {
     std::vector<LocalAction> local = {};
     std::vector<Lane> sends = {};
     std::vector<Lane> receives = {};
-    std::vector<bool> local_writes = {};  // by chunk
-    std::vector<bool> message_writes = {};
+    std::vector<int> local_writes = {};  // chunks, in order
+    std::vector<int> message_writes = {};
   };
   class Run;
 

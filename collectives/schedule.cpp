@@ -83,12 +83,6 @@ Step& Schedule::open_step() {
   return steps_.back();
 }
 
-static bool sends(const Step& step, int chunk) {
-  return std::ranges::any_of(step.actions, [&](const Action& action) {
-    return action.verb == Verb::send && action.chunk == chunk;
-  });
-}
-
 std::vector<bool> Schedule::borrowed() const {
   struct Use {
     int arrives = -1;  // in which step
@@ -96,10 +90,11 @@ std::vector<bool> Schedule::borrowed() const {
   };
   std::vector<Use> uses(static_cast<std::size_t>(chunks()));
   const auto use = [&](int chunk) -> Use& { return uses[static_cast<std::size_t>(chunk)]; };
+  std::vector<int> sent_in(static_cast<std::size_t>(chunks()), -1);  // the last step that sends it
   for (int index = 0; index < static_cast<int>(steps_.size()); ++index) {
     const Step& step = steps_[static_cast<std::size_t>(index)];
     const bool writes_what_was_sent = std::ranges::any_of(step.local, [&](const auto& action) {
-      return index > 0 && sends(steps_[static_cast<std::size_t>(index - 1)], action.chunk);
+      return index > 0 && sent_in[static_cast<std::size_t>(action.chunk)] == index - 1;
     });
     for (const LocalAction& action : step.local) {
       use(action.chunk).otherwise = true;
@@ -109,7 +104,11 @@ std::vector<bool> Schedule::borrowed() const {
     }
     std::map<int, int> received;  // chunks, by peer
     for (const Action& action : step.actions) {
-      received[action.peer] += action.verb == Verb::send ? 0 : 1;
+      if (action.verb == Verb::send) {
+        sent_in[static_cast<std::size_t>(action.chunk)] = index;
+      } else {
+        ++received[action.peer];
+      }
     }
     for (const Action& action : step.actions) {
       Use& used = use(action.chunk);

@@ -129,6 +129,7 @@ void Communicator::SmallCall::collect_all() {
   for (const Transport::Ticket ticket : sends_) {
     transport.wait(ticket);
   }
+  communicator_.line_->scratch.reset();
   end_call(transport.board());
   const std::int64_t message =
       call_.x.bytes().value / (gives_blocks(call_.operation) ? communicator_.world_size() : 1);
@@ -148,7 +149,7 @@ void Communicator::SmallCall::collect_reduced() {
   const bool in_place = mine.same_view(call_.out);
   Tensor contribution = mine;
   if (in_place && own > 0) {  // the output is written before it is this rank's turn
-    contribution = backend.empty(mine.dtype(), Shape{mine.elements()}, Category::communication);
+    contribution = communicator_.line_->scratch.take(mine.dtype(), mine.elements());
     backend.copy(contribution, mine);
   }
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {

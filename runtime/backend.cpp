@@ -79,6 +79,22 @@ Tensor Backend::zeros(DType dtype, Shape shape, Category category) {
   return tensor;
 }
 
+void Backend::count_matmul(const Tensor& out, const Tensor& a, const MatmulOptions& options) {
+  const std::int64_t columns = a.shape().axes() == 0 ? 1 : a.shape()[-1];
+  const std::int64_t k = options.transpose_a ? a.shape().rows() : columns;
+  flops_.matmul += 2.0 * static_cast<double>(out.elements()) * static_cast<double>(k);
+}
+
+void Backend::count_attention_forward(const Tensor& y) {
+  flops_.attention_forward +=
+      4.0 * static_cast<double>(y.elements()) * static_cast<double>(y.shape()[1]);
+}
+
+void Backend::count_attention_backward(const Tensor& dy) {
+  flops_.attention_backward +=
+      8.0 * static_cast<double>(dy.elements()) * static_cast<double>(dy.shape()[1]);
+}
+
 void Backend::upload_values(const Tensor& out, std::span<const double> values) {
   if (static_cast<std::int64_t>(values.size()) != out.elements()) {
     throw std::invalid_argument(

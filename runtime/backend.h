@@ -1,7 +1,8 @@
 // The compute verbs that models, optimizers and collectives need, on one device.
 //
-// Implementations: `cpu` (runtime/cpu/). Others follow the same contract, and nothing above
-// runtime/ knows which one runs. Conventions that hold for every verb:
+// Implementations: `cpu` (runtime/cpu/) and `meta` (meta_backend.h), which computes nothing. Others
+// follow the same contract, and nothing above runtime/ knows which one runs. Conventions that hold
+// for every verb:
 //
 //  - Outputs come first; the caller allocates them. "=" overwrites, "+=" adds to what is there.
 //  - All floating tensors of one call have one dtype unless the verb says otherwise; f64 computes
@@ -64,6 +65,18 @@ struct SgdStep {
   double gradient_scale = 1;
 };
 
+// Floating-point operations of the verbs called so far, by kind; additions and multiplications
+// count one each. Everything else is a few percent of these and is not counted.
+struct Flops {
+  double matmul = 0;  // 2 M N K a product
+  // As model FLOPs are counted by custom (Chowdhery et al., "PaLM", 2022, appendix B): 4 B T^2 C
+  // forward and twice that backward, as if there were no causal mask, and without computing the
+  // scores again.
+  double attention_forward = 0;
+  double attention_backward = 0;
+  double total() const { return matmul + attention_forward + attention_backward; }
+};
+
 class Backend {
  public:
   explicit Backend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
@@ -72,6 +85,7 @@ class Backend {
   Device& device() { return *device_; }
   virtual std::string_view name() const = 0;
   virtual int threads() const = 0;
+  const Flops& flops() const { return flops_; }
 
   // Allocation. `empty` is undefined content, `zeros` all zero.
   Tensor empty(DType dtype, Shape shape, Category category);
@@ -178,8 +192,15 @@ class Backend {
   virtual void sgd(const Tensor& parameter, const Tensor& velocity, const Tensor& gradient,
                    const SgdStep& step) = 0;
 
+ protected:
+  // For the verbs of the same names to call.
+  void count_matmul(const Tensor& out, const Tensor& a, const MatmulOptions& options);
+  void count_attention_forward(const Tensor& y);
+  void count_attention_backward(const Tensor& dy);
+
  private:
   std::shared_ptr<Device> device_;
+  Flops flops_;
 };
 
 // The CPU backend: OpenBLAS for matrix products, SIMD for the rest, `threads` threads for both.

@@ -62,6 +62,22 @@ class HostMemory : public MemorySource {
   }
 };
 
+// Addresses that no process has: x86-64 and ARM use the lowest 2^57 at most, and 2^60 is far from
+// wrapping around, too.
+class NoMemory final : public MemorySource {
+ public:
+  std::byte* allocate(Bytes bytes) override {
+    const std::uintptr_t address = next_;
+    next_ += static_cast<std::uintptr_t>(rounded(bytes, alignment));
+    return reinterpret_cast<std::byte*>(address);
+  }
+  void release(std::byte* /*address*/, Bytes /*bytes*/) override {}
+  bool holds_data() const override { return false; }
+
+ private:
+  std::uintptr_t next_ = std::uintptr_t{1} << 60;
+};
+
 void charge(Ledger& ledger, Category category, Bytes bytes) {
   const auto c = static_cast<std::size_t>(category);
   ledger.held[c] += bytes;
@@ -88,6 +104,10 @@ std::string_view name_of(Category category) {
 
 std::unique_ptr<MemorySource> make_host_memory() {
   return std::make_unique<HostMemory>();
+}
+
+std::unique_ptr<MemorySource> make_no_memory() {
+  return std::make_unique<NoMemory>();
 }
 
 std::shared_ptr<Device> Device::create(DeviceOptions options,
@@ -135,7 +155,7 @@ std::shared_ptr<const Storage> Device::allocate(Bytes bytes, Category category) 
       }
     }
   }
-  if (options_.poison && bytes.value > 0) {
+  if (options_.poison && bytes.value > 0 && source_->holds_data()) {
     std::memset(address, 0xff, static_cast<std::size_t>(bytes.value));
   }
   return std::make_shared<const Storage>(shared_from_this(), address, bytes, category);

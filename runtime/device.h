@@ -53,9 +53,14 @@ class MemorySource {
   virtual ~MemorySource() = default;
   virtual std::byte* allocate(Bytes bytes) = 0;
   virtual void release(std::byte* address, Bytes bytes) = 0;
+  // Whether there is anything at the addresses: where there is not, nobody may look.
+  virtual bool holds_data() const { return true; }
 };
 
 std::unique_ptr<MemorySource> make_host_memory();
+// For a dry run: distinct addresses, with nothing there. What reads or writes them all the same
+// ends with a segmentation fault. A device poisons nothing then.
+std::unique_ptr<MemorySource> make_no_memory();
 
 #ifdef NDEBUG
 inline constexpr bool poison_by_default = false;

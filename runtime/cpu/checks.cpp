@@ -41,8 +41,4 @@ void check_elementwise(std::string_view verb, std::initializer_list<const Tensor
   check(fits, verb, "equal element counts", tensors);
 }
 
-std::int64_t width_of(const Tensor& x) {
-  return x.shape().axes() == 0 ? 1 : x.shape()[-1];
-}
-
 }  // namespace ringworld

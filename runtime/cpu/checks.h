@@ -30,6 +30,8 @@ bool is_maybe_wide(const Tensor& x, DType dtype);
 void check_elementwise(std::string_view verb, std::initializer_list<const Tensor*> tensors);
 
 // The size of the last axis, 1 for a scalar.
-std::int64_t width_of(const Tensor& x);
+inline std::int64_t width_of(const Tensor& x) {
+  return x.shape().axes() == 0 ? 1 : x.shape()[-1];
+}
 
 }  // namespace ringworld

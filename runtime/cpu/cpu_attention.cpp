@@ -2,9 +2,9 @@
 // between them.
 //
 // A head's queries, keys and values are columns of qkv (B, T, 3C), D = C / heads wide; the products
-// take them in place, with 3C between rows. Scores are made for up to `tile_rows` rows at a time,
-// and only for the columns that the causal mask leaves to one of them: memory is T per thread and
-// row of the tile, and about half of the work is never done.
+// take them in place, with 3C between rows. Scores are made for up to `attention_tile` rows at a
+// time, and only for the columns that the causal mask leaves to one of them: memory is T per thread
+// and row of the tile, and about half of the work is never done.
 #include <cmath>
 
 #include "runtime/cpu/attention.h"
@@ -13,12 +13,11 @@
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/types.h"
+#include "runtime/cpu/workspace.h"
 #include "runtime/raw.h"
 
 namespace ringworld {
 namespace {
-
-constexpr std::int64_t tile_rows = 128;
 
 struct Geometry {
   std::int64_t batch;
@@ -27,7 +26,7 @@ struct Geometry {
   std::int64_t heads;
 
   std::int64_t head_width() const { return width / heads; }
-  std::int64_t tile() const { return std::min(tile_rows, length); }
+  std::int64_t tile() const { return attention_tile(length); }
   // Head `index` of batch * heads: where its first row begins in a (B, T, stride) tensor.
   std::int64_t offset(std::int64_t index, std::int64_t stride) const {
     return index / heads * length * stride + index % heads * head_width();
@@ -123,24 +122,21 @@ void CpuBackend::attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
   if (qkv.elements() == 0) {
     return;
   }
-  const Tensor wide_qkv = widened(qkv);
-  const Tensor wide_y = wide_output(y);
-  const std::int64_t per_part = g.tile() * g.length;
-  const std::int64_t parts = count_parts(threads_, g.batch * g.heads, 1);
-  const Tensor workspace = empty(wide_qkv.dtype(), Shape{parts, per_part}, Category::workspace);
+  count_attention_forward(y);
+  const AttentionForwardWorkspace wide = attention_forward_workspace(*this, y, qkv, heads);
+  cast_unless_same(wide.qkv, qkv);
+  const std::int64_t per_part = wide.parts.shape()[1];
   const auto run = [&]<typename T>() {
     for_each_part(threads_, g.batch * g.heads, 1,
                   [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
                     for (std::int64_t index = begin; index < end; ++index) {
-                      forward_head(g, index, raw<T>(wide_y), raw<T>(log_sum_exp), raw<T>(wide_qkv),
-                                   raw<T>(workspace) + part * per_part);
+                      forward_head(g, index, raw<T>(wide.y), raw<T>(log_sum_exp), raw<T>(wide.qkv),
+                                   raw<T>(wide.parts) + part * per_part);
                     }
                   });
   };
   qkv.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
-  if (!wide_y.same_view(y)) {
-    cast(y, wide_y);
-  }
+  cast_unless_same(y, wide.y);
 }
 
 void CpuBackend::attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
@@ -152,29 +148,27 @@ void CpuBackend::attention_backward(const Tensor& dqkv, const Tensor& dy, const 
   if (qkv.elements() == 0) {
     return;
   }
-  const Tensor wide_qkv = widened(qkv);
-  const Tensor wide_y = widened(y);
-  const Tensor wide_dy = widened(dy);
-  const Tensor wide_dqkv = wide_output(dqkv);
+  count_attention_backward(dy);
+  const AttentionBackwardWorkspace wide =
+      attention_backward_workspace(*this, dqkv, dy, y, qkv, heads);
+  cast_unless_same(wide.qkv, qkv);
+  cast_unless_same(wide.y, y);
+  cast_unless_same(wide.dy, dy);
   const std::int64_t tile = g.tile() * g.length;
-  const std::int64_t per_part = 2 * tile + g.tile();  // scores, dp, delta
-  const std::int64_t parts = count_parts(threads_, g.batch * g.heads, 1);
-  const Tensor workspace = empty(wide_qkv.dtype(), Shape{parts, per_part}, Category::workspace);
+  const std::int64_t per_part = wide.parts.shape()[1];
   const auto run = [&]<typename T>() {
     for_each_part(threads_, g.batch * g.heads, 1,
                   [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
-                    T* const scores = raw<T>(workspace) + part * per_part;
+                    T* const scores = raw<T>(wide.parts) + part * per_part;
                     for (std::int64_t index = begin; index < end; ++index) {
-                      backward_head(g, index, raw<T>(wide_dqkv), raw<T>(wide_dy), raw<T>(wide_y),
-                                    raw<T>(log_sum_exp), raw<T>(wide_qkv), scores, scores + tile,
+                      backward_head(g, index, raw<T>(wide.dqkv), raw<T>(wide.dy), raw<T>(wide.y),
+                                    raw<T>(log_sum_exp), raw<T>(wide.qkv), scores, scores + tile,
                                     scores + 2 * tile);
                     }
                   });
   };
   qkv.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
-  if (!wide_dqkv.same_view(dqkv)) {
-    cast(dqkv, wide_dqkv);
-  }
+  cast_unless_same(dqkv, wide.dqkv);
 }
 
 }  // namespace ringworld

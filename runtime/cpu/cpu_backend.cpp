@@ -56,18 +56,10 @@ std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<Device> device, int th
   return std::make_unique<CpuBackend>(std::move(device), threads);
 }
 
-Tensor CpuBackend::widened(const Tensor& x) {
-  if (x.dtype() == wide_dtype(x.dtype())) {
-    return x;
+void CpuBackend::cast_unless_same(const Tensor& out, const Tensor& x) {
+  if (!out.same_view(x)) {
+    cast(out, x);
   }
-  Tensor wide = wide_output(x);
-  cast(wide, x);
-  return wide;
-}
-
-Tensor CpuBackend::wide_output(const Tensor& out) {
-  const DType wide = wide_dtype(out.dtype());
-  return out.dtype() == wide ? out : empty(wide, out.shape(), Category::workspace);
 }
 
 // --- Moving data --------------------------------------------------------------------------------

@@ -65,11 +65,8 @@ class CpuBackend final : public Backend {
            const SgdStep& step) override;
 
  private:
-  // x itself when it is f32 or f64, else an f32 copy in workspace memory.
-  Tensor widened(const Tensor& x);
-  // `out` itself when it is f32 or f64, else f32 workspace of its shape, to be cast to `out` when
-  // the result is there.
-  Tensor wide_output(const Tensor& out);
+  // Between a tensor and its wide_like, which may be the tensor itself.
+  void cast_unless_same(const Tensor& out, const Tensor& x);
 
   const int threads_;
 };

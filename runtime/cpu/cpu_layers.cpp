@@ -13,6 +13,7 @@
 #include "runtime/cpu/layer_norm.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/rows.h"
+#include "runtime/cpu/workspace.h"
 #include "runtime/raw.h"
 
 namespace ringworld {
@@ -172,8 +173,8 @@ void CpuBackend::layer_norm_backward(const Tensor& dx, const Tensor& dweight, co
         "dx (..., C), dweight (C), dbias (C), dy (..., C), x (..., C), weight (C), "
         "mean (rows) f32/f64, inverse_deviation (rows) f32/f64",
         {&dx, &dweight, &dbias, &dy, &x, &weight, &mean, &inverse_deviation});
-  const std::int64_t parts = count_parts(threads_, rows, rows_per_part(width));
-  const Tensor sums = empty(wide, Shape{parts, 2, width}, Category::workspace);
+  const Tensor sums = layer_norm_backward_workspace(*this, x);
+  const std::int64_t parts = sums.shape()[0];
   with_floating_type(x.dtype(), [&]<typename T>() {
     using Sum = ComputeType<T>;
     const LayerNormBackward<T> tensors{

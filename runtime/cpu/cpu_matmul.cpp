@@ -7,6 +7,7 @@
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/rows.h"
+#include "runtime/cpu/workspace.h"
 #include "runtime/raw.h"
 
 namespace ringworld {
@@ -49,18 +50,20 @@ void CpuBackend::matmul(const Tensor& out, const Tensor& a, const Tensor& b,
             ? (options.transpose_b ? "(M, N) = (K, M)^T (N, K)^T" : "(M, N) = (K, M)^T (K, N)")
             : (options.transpose_b ? "(M, N) = (M, K) (N, K)^T" : "(M, N) = (M, K) (K, N)"),
         {&out, &a, &b});
-  const Tensor wide_a = widened(a);
-  const Tensor wide_b = widened(b);
-  const Tensor wide_out = options.accumulate ? widened(out) : wide_output(out);
+  count_matmul(out, a, options);
+  const MatmulWorkspace wide = matmul_workspace(*this, out, a, b);
+  cast_unless_same(wide.a, a);
+  cast_unless_same(wide.b, b);
+  if (options.accumulate) {
+    cast_unless_same(wide.out, out);
+  }
   const auto run = [&]<typename T>() {
-    parallel_gemm<T>(threads_, m, n, k, {raw<T>(wide_a), width_of(a), options.transpose_a},
-                     {raw<T>(wide_b), width_of(b), options.transpose_b},
-                     options.accumulate ? T{1} : T{0}, raw<T>(wide_out));
+    parallel_gemm<T>(threads_, m, n, k, {raw<T>(wide.a), width_of(a), options.transpose_a},
+                     {raw<T>(wide.b), width_of(b), options.transpose_b},
+                     options.accumulate ? T{1} : T{0}, raw<T>(wide.out));
   };
   out.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
-  if (!wide_out.same_view(out)) {
-    cast(out, wide_out);
-  }
+  cast_unless_same(out, wide.out);
 }
 
 void CpuBackend::fill_rows(const Tensor& out, const Tensor& bias) {

@@ -170,8 +170,9 @@ TEST(Execute, ActionsOfAStepDoNotWaitForOneAnother) {
     const Tensor x = backend->empty(DType::f32, Shape{100}, Category::communication);
     backend->fill(x, transport.rank());
     const std::vector<int> ranks = {0, 1, 2};
+    Scratch scratch(*backend);
     Executor(emit(transport.rank()))
-        .run(even_chunks(x, 2), {}, ReduceOp::sum, *backend,
+        .run(even_chunks(x, 2), {}, ReduceOp::sum, *backend, scratch,
              {.transport = transport, .ranks = ranks, .signature = 5, .segment = Bytes(4)});
     results[static_cast<std::size_t>(transport.rank())] = backend->download_values(x);
   });

@@ -1,10 +1,12 @@
 // The collectives between real processes, through MPI, through shared memory, and through both, as
 // if the ranks were on two machines: the matrix of operations, dtypes and reductions, a buffer of
 // many segments, calls under way while the rank computes, and what shared memory has of its own.
+#include <array>
 #include <map>
 
 #include <gtest/gtest.h>
 
+#include "tests/collectives/every_call.h"
 #include "tests/collectives/matrix.h"
 #include "tests/support/mpi_main.h"
 
@@ -74,6 +76,50 @@ TEST_P(Mpi, ALargeBufferTravelsInSegments) {
   Matrix matrix(communicator_);
   matrix.with_every(Operation::all_reduce,
                     [&] { matrix.check_all_reduce(DType::f32, ReduceOp::sum, count); });
+}
+
+// Segments of three f32: more of them than are posted at a time, a shorter last one, and borders
+// that are not those of chunks.
+TEST_P(Mpi, ChunksInManySegments) {
+  Communicator communicator(transport_, *backend_,
+                            {.timeout = std::chrono::seconds(30), .segment = Bytes(12)});
+  Matrix matrix(communicator);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
+    matrix.check(dtype, 50, std::array{ReduceOp::sum});
+  }
+  matrix.check_uneven_blocks(DType::f32, ReduceOp::max, 7);
+  matrix.check_all_to_all_with_counts(DType::f32, 7);
+}
+
+// What is held after the first round of calls is what later rounds have at most, whole messages and
+// segments alike.
+TEST_P(Mpi, CallsThatWereMadeBeforeAllocateNothing) {
+  for (const Bytes segment : {Bytes(100), Bytes(1 << 20)}) {
+    for (const std::int64_t count : {3, 100}) {
+      Communicator communicator(transport_, *backend_,
+                                {.timeout = std::chrono::seconds(30), .segment = segment});
+      EveryCall calls(communicator, DType::f32, count);
+      calls.make();
+      const Ledger first = backend_->device().ledger();
+      for (int round = 0; round < 3; ++round) {
+        backend_->device().reset_peaks();
+        calls.make();
+        EXPECT_EQ(backend_->device().ledger().peak, first.held);
+        EXPECT_EQ(backend_->device().ledger().total_peak, first.total_held);
+      }
+    }
+  }
+}
+
+// A small call that meets the stream busy runs its schedule, which may need more than it would
+// alone: there is room for the largest from the beginning.
+TEST_P(Mpi, ThereIsRoomForSmallCallsFromTheBeginning) {
+  int reached = 0;
+  for (int rank = 0; rank < transport_.world_size(); ++rank) {
+    reached += transport_.takes_small(rank) ? 1 : 0;
+  }
+  const Bytes expected = (reached > 1 ? reached : 0) * Transport::small_message;
+  EXPECT_EQ(backend_->device().ledger().held_in(Category::communication), expected);
 }
 
 TEST_P(Mpi, CallsRunWhileTheRankComputes) {

@@ -1,0 +1,53 @@
+// What the CPU's verbs take from the device beside their tensors, while they run.
+//
+// The CPU backend computes in these, and the meta backend allocates the very same, so that a dry
+// run's ledger is a real run's, to the byte. What depends on the number of threads takes theirs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "runtime/backend.h"
+
+namespace ringworld {
+
+// x itself when it is f32 or f64, else f32 of its shape, with undefined content.
+Tensor wide_like(Backend& backend, const Tensor& x);
+
+struct MatmulWorkspace {
+  Tensor a;  // each is wide_like
+  Tensor b;
+  Tensor out;
+};
+MatmulWorkspace matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a,
+                                 const Tensor& b);
+
+// (parts, 2, C): what each thread's rows of x (..., C) give to dweight and to dbias, f32/f64.
+Tensor layer_norm_backward_workspace(Backend& backend, const Tensor& x);
+
+// Scores are made for at most so many rows of a sequence of `length` at a time.
+inline std::int64_t attention_tile(std::int64_t length) {
+  return std::min<std::int64_t>(128, length);
+}
+
+// `parts` has a row for each thread that there is work for.
+struct AttentionForwardWorkspace {
+  Tensor qkv;  // wide_like
+  Tensor y;
+  Tensor parts;  // (parts, tile * T): scores
+};
+AttentionForwardWorkspace attention_forward_workspace(Backend& backend, const Tensor& y,
+                                                      const Tensor& qkv, int heads);
+
+struct AttentionBackwardWorkspace {
+  Tensor qkv;  // wide_like
+  Tensor y;
+  Tensor dy;
+  Tensor dqkv;
+  Tensor parts;  // (parts, 2 * tile * T + tile): scores, their gradient, a sum for each row
+};
+AttentionBackwardWorkspace attention_backward_workspace(Backend& backend, const Tensor& dqkv,
+                                                        const Tensor& dy, const Tensor& y,
+                                                        const Tensor& qkv, int heads);
+
+}  // namespace ringworld
