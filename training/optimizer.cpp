@@ -5,89 +5,65 @@
 namespace ringworld {
 namespace {
 
-// One zeroed tensor for each shard, in the shard's dtype.
-std::vector<Tensor> zeros_like(const std::vector<Shard>& shards, Backend& backend) {
-  std::vector<Tensor> state;
-  for (const Shard& shard : shards) {
-    state.push_back(backend.zeros(shard.value.dtype(), shard.value.shape(), Category::optimizer));
-  }
-  return state;
-}
-
-// Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019).
-class AdamW final : public Optimizer {
+// All state is on the device, beside the shards.
+class ResidentOptimizer final : public Optimizer {
  public:
-  AdamW(const OptimizerOptions& options, const std::vector<Shard>& shards, Backend& backend)
-      : options_(options),
-        shards_(shards),
-        backend_(backend),
-        first_moments_(zeros_like(shards, backend)),
-        second_moments_(zeros_like(shards, backend)) {}
+  ResidentOptimizer(const OptimizerOptions& options, const std::vector<Shard>& shards,
+                    Backend& backend)
+      : rule_(options), shards_(shards), backend_(backend) {
+    for (const Shard& shard : shards) {
+      State state;
+      const DType dtype = state_dtype(shard);
+      const Shape shape = shard.value.shape();
+      if (shard.value.dtype() != dtype) {
+        state.master = backend.empty(dtype, shape, Category::optimizer);
+        backend.cast(state.master, shard.value);
+      }
+      for (int i = 0; i < rule_.states(); ++i) {
+        state.states.push_back(backend.zeros(dtype, shape, Category::optimizer));
+      }
+      states_.push_back(std::move(state));
+    }
+  }
 
   void step(double learning_rate, double gradient_scale) override {
-    ++steps_;
+    const UpdateStep step{learning_rate, gradient_scale, ++steps_};
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       const Shard& shard = shards_[i];
-      backend_.adamw(shard.value, first_moments_[i], second_moments_[i], shard.gradient,
-                     {.learning_rate = learning_rate,
-                      .beta1 = options_.beta1,
-                      .beta2 = options_.beta2,
-                      .epsilon = options_.epsilon,
-                      .weight_decay = shard.parameter->decay ? options_.weight_decay : 0,
-                      .gradient_scale = gradient_scale,
-                      .step = steps_});
+      const State& state = states_[i];
+      const Tensor& master = state.master.defined() ? state.master : shard.value;
+      rule_.apply(backend_, master, state.states, shard.gradient, shard.parameter->decay, step);
+      if (state.master.defined()) {
+        backend_.cast(shard.value, state.master);
+      }
     }
   }
 
  private:
-  const OptimizerOptions options_;
+  struct State {  // of one shard, as many elements each
+    Tensor master;
+    std::vector<Tensor> states;
+  };
+
+  const UpdateRule rule_;
   const std::vector<Shard>& shards_;
   Backend& backend_;
-  std::vector<Tensor> first_moments_;   // as the shards' values
-  std::vector<Tensor> second_moments_;  // as the shards' values
+  std::vector<State> states_;  // as the shards
   std::int64_t steps_ = 0;
-};
-
-// Stochastic gradient descent with momentum.
-class Sgd final : public Optimizer {
- public:
-  Sgd(const OptimizerOptions& options, const std::vector<Shard>& shards, Backend& backend)
-      : options_(options), shards_(shards), backend_(backend) {
-    if (options.momentum != 0) {
-      velocities_ = zeros_like(shards, backend);
-    }
-  }
-
-  void step(double learning_rate, double gradient_scale) override {
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const Shard& shard = shards_[i];
-      backend_.sgd(shard.value, velocities_.empty() ? Tensor() : velocities_[i], shard.gradient,
-                   {.learning_rate = learning_rate,
-                    .momentum = options_.momentum,
-                    .weight_decay = shard.parameter->decay ? options_.weight_decay : 0,
-                    .gradient_scale = gradient_scale});
-    }
-  }
-
- private:
-  const OptimizerOptions options_;
-  const std::vector<Shard>& shards_;
-  Backend& backend_;
-  std::vector<Tensor> velocities_;  // as the shards' values; none without momentum
 };
 
 }  // namespace
 
-std::string_view name_of(OptimizerKind kind) {
-  return kind == OptimizerKind::adamw ? "adamw" : "sgd";
-}
-
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           const std::vector<Shard>& shards, Backend& backend) {
-  if (options.kind == OptimizerKind::sgd) {
-    return std::make_unique<Sgd>(options, shards, backend);
+  return std::make_unique<ResidentOptimizer>(options, shards, backend);
+}
+
+DType state_dtype(const Shard& shard) {
+  if (shard.gradient.defined()) {
+    return shard.gradient.dtype();
   }
-  return std::make_unique<AdamW>(options, shards, backend);
+  return shard.value.dtype() == DType::f64 ? DType::f64 : DType::f32;
 }
 
 double clip_scale(double norm, double max_norm) {

@@ -1,28 +1,18 @@
 // Optimizers: from gradients to new parameters, over the shards that this rank updates.
+//
+// The state belongs to the optimizer, strategies only hand it shards. Where a shard's value has the
+// gradient's dtype, it is updated in place. In mixed precision the value is bf16 or f16 and the
+// gradient f32; then the optimizer keeps a master copy of the value in f32, updates that, and casts
+// it to the value (Micikevicius et al., Mixed Precision Training, ICLR 2018, section 3.1).
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "parallel/strategy.h"
+#include "training/update_rule.h"
 
 namespace ringworld {
-
-enum class OptimizerKind : std::uint8_t { adamw, sgd };
-inline constexpr OptimizerKind all_optimizer_kinds[] = {OptimizerKind::adamw, OptimizerKind::sgd};
-std::string_view name_of(OptimizerKind kind);
-
-struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::adamw;
-  double beta1 = 0.9;         // AdamW: decay of the first moment
-  double beta2 = 0.95;        // AdamW: decay of the second moment
-  double epsilon = 1e-8;      // AdamW: added to the root of the second moment
-  double momentum = 0.9;      // SGD
-  double weight_decay = 0.1;  // decoupled; for parameters with `decay` only
-};
 
 class Optimizer {
  public:
@@ -32,12 +22,15 @@ class Optimizer {
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
 };
 
-// Allocates the state, zero, in the parameter's dtype (f32 or f64) and charged to
-// Category::optimizer: two moments for AdamW, a velocity for SGD unless the momentum is 0. `shards`
-// and `backend` must outlive the optimizer; the shards' views may change between steps, their
-// number, order and sizes may not.
+// Allocates the state, charged to Category::optimizer: what UpdateRule keeps, and a master where
+// the value's dtype is not the gradient's. `shards` and `backend` must outlive the optimizer; the
+// shards' views may change between steps, their number, order, sizes and dtypes may not.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           const std::vector<Shard>& shards, Backend& backend);
+
+// The dtype of a shard's gradient, states and master: f64 beside f64 values, f32 beside f32, and
+// the gradient's own beside 16 bits, f32 where it has none yet.
+DType state_dtype(const Shard& shard);
 
 // What gradients of this global norm are multiplied with so that the norm is at most `max_norm`:
 // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_ does. max_norm 0: no clipping.

@@ -110,6 +110,40 @@ TEST_P(OptimizerTest, StateIsChargedToTheOptimizerInTheParametersDtype) {
   expect(shards_[1].value, -0.5, 0.5);
 }
 
+// Mixed precision: the value is rounded from an f32 master, which is what is updated.
+TEST(MasterWeights, GatherUpdatesThatAreTooSmallForTheValue) {
+  const auto backend = make_cpu_backend(Device::create({.poison = true}), 1);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const OptimizerKind kind : all_optimizer_kinds) {
+      Parameter parameter;
+      parameter.decay = false;
+      const std::vector<Shard> shards{{&parameter, 0,
+                                       backend->empty(dtype, {2}, Category::parameters),
+                                       backend->empty(DType::f32, {2}, Category::gradients)}};
+      backend->upload_values(shards[0].value, std::vector<double>{1, -1});
+      backend->upload_values(shards[0].gradient, std::vector<double>{1, 1});
+      const Bytes before = backend->device().ledger().held_in(Category::optimizer);
+      const auto optimizer = make_optimizer({.kind = kind, .momentum = 0}, shards, *backend);
+      // Master and, for AdamW, two moments; 4 bytes each.
+      EXPECT_EQ(backend->device().ledger().held_in(Category::optimizer) - before,
+                Bytes(kind == OptimizerKind::adamw ? 24 : 8));
+      // AdamW's steps, too, are the learning rate as long as the gradient does not change.
+      // 16 steps of 2^-14 are 2^-10, of which one alone changes neither format at 1.
+      for (int step = 0; step < 16; ++step) {
+        optimizer->step(0x1p-14);
+      }
+      const double up = dtype == DType::f16 ? 1 - 0x1p-10 : 1;
+      const double down = dtype == DType::f16 ? -1 - 0x1p-10 : -1;
+      EXPECT_EQ(backend->download_values(shards[0].value), (std::vector<double>{up, down}));
+      for (int step = 16; step < 128; ++step) {
+        optimizer->step(0x1p-14);
+      }
+      EXPECT_EQ(backend->download_values(shards[0].value),
+                (std::vector<double>{1 - 0x1p-7, -1 - 0x1p-7}));
+    }
+  }
+}
+
 TEST(ClipScale, ScalesToTheNormAsPyTorchDoes) {
   EXPECT_NEAR(clip_scale(5, 1), 0.19999996, 1e-10);
   EXPECT_EQ(clip_scale(5, 1), 1 / (5 + 1e-6));
