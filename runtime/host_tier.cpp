@@ -33,11 +33,6 @@ void check_alike(const Tensor& host, const Tensor& x) {
   }
 }
 
-// A backend that computes nothing has no memory to copy to or from.
-bool holds_data(const Tensor& x) {
-  return x.storage()->address() != nullptr;
-}
-
 std::span<std::byte> bytes_of(const Tensor& x) {
   return {raw_bytes(x), static_cast<std::size_t>(x.bytes().value)};
 }
@@ -50,8 +45,10 @@ std::shared_ptr<Device> make_host_device(Bytes budget, std::unique_ptr<MemorySou
       std::move(source));
 }
 
-HostTier::HostTier(std::unique_ptr<Backend> backend, double link_bytes_per_second)
-    : backend_(std::move(backend)), link_(link_bytes_per_second) {}
+HostTier::HostTier(std::unique_ptr<Backend> backend, const HostTierOptions& options)
+    : backend_(std::move(backend)),
+      dry_run_(options.dry_run),
+      link_(options.link_bytes_per_second) {}
 
 bool HostTier::holds(const Tensor& x) const {
   return x.defined() && x.storage()->device() == &backend_->device();
@@ -64,7 +61,7 @@ Work HostTier::copy_down(const Tensor& host, Backend& device, const Tensor& x) {
     return {};
   }
   Work carried = link_.begin(LinkDirection::down, x.bytes());
-  if (holds_data(host) && holds_data(x)) {
+  if (!dry_run_) {
     device.download(bytes_of(host), x);
   }
   return carried;
@@ -77,7 +74,7 @@ Work HostTier::copy_up(Backend& device, const Tensor& out, const Tensor& host) {
     return {};
   }
   Work carried = link_.begin(LinkDirection::up, out.bytes());
-  if (holds_data(host) && holds_data(out)) {
+  if (!dry_run_) {
     device.upload(out, bytes_of(host));
   }
   return carried;

@@ -2,8 +2,7 @@
 // there, and the link to the device.
 //
 // On the CPU backend both memories are this machine's; the link's bandwidth, if given, makes the
-// difference that PCIe makes. For a dry run the backend is one that holds no data: then bytes and
-// ledger are the same, and nothing is copied.
+// difference that PCIe makes. In a dry run nothing is copied; bytes and ledger are the same.
 #pragma once
 
 #include "runtime/tier.h"
@@ -14,13 +13,20 @@ namespace ringworld {
 std::shared_ptr<Device> make_host_device(Bytes budget,
                                          std::unique_ptr<MemorySource> source = make_host_memory());
 
+struct HostTierOptions {
+  double link_bytes_per_second = 0;  // between device and host, in each direction; 0: no limit
+  // Nothing is copied: device and host have backends that hold no data.
+  bool dry_run = false;
+};
+
 class HostTier final : public Tier {
  public:
   // `backend` is on a device from make_host_device.
-  explicit HostTier(std::unique_ptr<Backend> backend, double link_bytes_per_second = 0);
+  explicit HostTier(std::unique_ptr<Backend> backend, const HostTierOptions& options = {});
 
   // Allocates, and computes, in host memory.
   Backend& backend() { return *backend_; }
+  bool dry_run() const { return dry_run_; }
   // Whether the tensor is in this host memory, so that it can be computed with here as it is.
   bool holds(const Tensor& x) const;
 
@@ -41,6 +47,7 @@ class HostTier final : public Tier {
 
  private:
   const std::unique_ptr<Backend> backend_;
+  const bool dry_run_;
   Link link_;
 };
 

@@ -97,6 +97,18 @@ TEST_F(LinkTest, AnIdleLinkSavesNothing) {
   EXPECT_EQ(clock_->since_start(), again + 1us);
 }
 
+TEST_F(LinkTest, WhatWasOversleptIsMadeUpForOnce) {
+  clock_->oversleeps = 100ns;
+  link_.begin(LinkDirection::down, Bytes(1000)).wait();
+  clock_->oversleeps = 0ns;
+  Work slow = link_.begin(LinkDirection::down, Bytes(1000));
+  clock_->pass(4us);
+  slow.wait();
+  const auto then = clock_->since_start();
+  link_.begin(LinkDirection::down, Bytes(1000)).wait();
+  EXPECT_EQ(clock_->since_start(), then + 1us);
+}
+
 TEST_F(LinkTest, CountsBytesByDirectionAndTheTimeWaited) {
   link_.begin(LinkDirection::down, Bytes(3000)).wait();
   const LinkTraffic before = link_.traffic();
