@@ -112,11 +112,11 @@ std::unique_ptr<MemorySource> make_no_memory() {
 
 std::shared_ptr<Device> Device::create(DeviceOptions options,
                                        std::unique_ptr<MemorySource> source) {
-  return std::shared_ptr<Device>(new Device(options, std::move(source)));
+  return std::shared_ptr<Device>(new Device(std::move(options), std::move(source)));
 }
 
 Device::Device(DeviceOptions options, std::unique_ptr<MemorySource> source)
-    : options_(options), source_(std::move(source)) {}
+    : options_(std::move(options)), source_(std::move(source)) {}
 
 Device::~Device() {
   for (auto& [size, blocks] : cache_) {
@@ -131,10 +131,10 @@ std::shared_ptr<const Storage> Device::allocate(Bytes bytes, Category category) 
   {
     const std::lock_guard lock(mutex_);
     if (options_.budget.value > 0 && ledger_.total_held + bytes > options_.budget) {
-      throw OutOfDeviceMemory(fmt::format(
-          "out of device memory: asked for {} of {}, the budget is {}, held: {}; raise "
-          "--device-memory, or use a smaller model, micro-batch or sequence",
-          to_string(bytes), name_of(category), to_string(options_.budget), describe(ledger_)));
+      throw OutOfDeviceMemory(
+          fmt::format("out of {}: asked for {} of {}, the budget is {}, held: {}; {}",
+                      options_.memory, to_string(bytes), name_of(category),
+                      to_string(options_.budget), describe(ledger_), options_.remedy));
     }
     const auto cached = cache_.find(bytes.value);
     if (cached != cache_.end() && !cached->second.empty()) {

@@ -72,6 +72,9 @@ struct DeviceOptions {
   Bytes budget{0};  // 0: no limit
   // Fill what is allocated with NaN (all bits one), so that a read before a write shows.
   bool poison = poison_by_default;
+  // What messages call this memory, and what they say to do when the budget is too small.
+  std::string memory = "device memory";
+  std::string remedy = "raise --device-memory, or use a smaller model, micro-batch or sequence";
 };
 
 // One tensor's memory; gives it back to the device when the last tensor that views it goes. Without
@@ -124,6 +127,7 @@ class Storage {
   std::byte* address() const { return address_; }  // for runtime/ only, see raw.h
   Bytes bytes() const { return bytes_; }
   Category category() const { return category_; }
+  const Device* device() const { return device_.get(); }
 
  private:
   std::shared_ptr<Device> device_;

@@ -9,10 +9,10 @@ fail() { printf '\nringworld: %s\n' "$*" >&2; exit 1; }
 
 # An MPI is taken as it is when there is one; MPICH is the default.
 debian_packages=(g++ cmake ninja-build pkg-config libopenblas-openmp-dev libgtest-dev libbenchmark-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev librandom123-dev libhwy-dev)
+  libcli11-dev nlohmann-json3-dev libfmt-dev librandom123-dev libhwy-dev liburing-dev)
 command -v mpicxx >/dev/null 2>&1 && command -v mpiexec >/dev/null 2>&1 ||
   debian_packages+=(mpich libmpich-dev)
-fedora_line='sudo dnf install gcc-c++ cmake ninja-build pkgconf-pkg-config mpich-devel openblas-devel gtest-devel google-benchmark-devel cli11-devel json-devel fmt-devel random123-devel highway-devel && module load mpi'
+fedora_line='sudo dnf install gcc-c++ cmake ninja-build pkgconf-pkg-config mpich-devel openblas-devel gtest-devel google-benchmark-devel cli11-devel json-devel fmt-devel random123-devel highway-devel liburing-devel && module load mpi'
 macos_line='brew install cmake ninja pkg-config mpich openblas googletest google-benchmark cli11 nlohmann-json fmt random123 highway libomp coreutils'
 
 install_debian() {

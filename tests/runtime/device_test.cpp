@@ -66,6 +66,19 @@ TEST(Device, RefusesToPassItsBudgetAndSaysWhoHoldsWhat) {
   EXPECT_NO_THROW(device->allocate(Bytes(400), Category::optimizer));  // exactly full
 }
 
+TEST(Device, SpeaksOfItsMemoryByName) {
+  const auto device =
+      Device::create({.budget = Bytes(8), .memory = "cupboard", .remedy = "buy a larger one"});
+  try {
+    device->allocate(Bytes(9), Category::optimizer);
+    FAIL();
+  } catch (const OutOfDeviceMemory& error) {
+    EXPECT_STREQ(error.what(),
+                 "out of cupboard: asked for 9 B of optimizer, the budget is 8 B, held: total 0 B; "
+                 "buy a larger one");
+  }
+}
+
 // What the process takes never passes the ledger's peak, and what is asked for again is reused.
 TEST(Device, KeepsNoMoreThanItsPeak) {
   Bytes taken;
