@@ -48,12 +48,14 @@ bool reduces_once(const StrategyOptions& options, ShardingDegree degree) {
 // --- Groups and their memory ---------------------------------------------------------------------
 
 Sharded::Sharded(ShardingDegree degree, const StrategyOptions& options, Model& model,
-                 Backend& backend, Communicator& communicator, std::uint64_t seed)
+                 Backend& backend, Communicator& communicator, std::uint64_t seed,
+                 const Tiers& tiers)
     : degree_(degree),
       name_(options.name),
       reduces_once_(reduces_once(options, degree)),
       reshards_after_forward_(options.reshard_after_forward),
       prefetch_(options.prefetch),
+      tiers_(options.offload_parameters ? tiers : Tiers{}),
       model_(model),
       backend_(backend),
       own_shard_ranks_(replica(communicator, options.shard_group)),
@@ -111,7 +113,13 @@ void Sharded::make_memory() {
   const DType dtype = model_.dtype();
   const DType gradient = gradient_dtype(dtype);
   for (Group& group : groups_) {
-    if (shards_parameters()) {
+    if (tiers_.file != nullptr) {
+      group.value_block = tiers_.file->reserve(own(group) * size_of(dtype), Category::parameters);
+      group.value_piece = tiers_.file->staging(dtype, own(group));
+    } else if (offloads()) {
+      group.value_piece =
+          tiers_.host->backend().empty(dtype, Shape{own(group)}, Category::parameters);
+    } else if (shards_parameters()) {
       group.value_piece = backend_.empty(dtype, Shape{own(group)}, Category::parameters);
     } else {
       group.values = backend_.empty(dtype, Shape{group.elements}, Category::parameters);
@@ -145,24 +153,39 @@ void Sharded::make_shards() {
       const std::int64_t begin = std::max(first, group.first_own);
       const std::int64_t end = std::min(first + elements, group.first_own + own(group));
       if (begin < end) {
-        const std::int64_t in_piece = begin - group.first_own;
+        const Range in_piece{begin - group.first_own, end - begin};
         shards_.push_back({.parameter = p,
                            .first_element = begin - first,
-                           .value = group.value_piece.slice(in_piece, end - begin),
-                           .gradient = group.gradient_piece.slice(in_piece, end - begin)});
+                           .value = group.value_piece.slice(in_piece.first, in_piece.count),
+                           .gradient = group.gradient_piece.slice(in_piece.first, in_piece.count)});
+        places_.push_back({&group, in_piece});
       }
       first += elements;
     }
   }
 }
 
+void Sharded::point_shards_to_values() {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const auto& [group, range] = places_[i];
+    shards_[i].value = group->value_piece.defined()
+                           ? group->value_piece.slice(range.first, range.count)
+                           : Tensor();
+  }
+}
+
 void Sharded::make_values(std::uint64_t seed) {
+  Backend& backend = offloads() ? tiers_.host->backend() : backend_;
   for (const Shard& shard : shards_) {
-    initialize(backend_, *shard.parameter, shard.value, shard.first_element, seed);
+    initialize(backend, *shard.parameter, shard.value, shard.first_element, seed);
   }
   for (Group& group : groups_) {
     if (replicas_ != nullptr) {
-      replicas_->broadcast(group.value_piece, 0, "initial " + group.label).wait();
+      const Tensor piece = piece_on_device(group);
+      replicas_->broadcast(piece, 0, "initial " + group.label).wait();
+      if (offloads()) {
+        tiers_.host->copy_down(group.value_piece, backend_, piece).wait();
+      }
     }
     if (!shards_parameters()) {
       shard_ranks_
@@ -196,16 +219,34 @@ void Sharded::use(int unit, int direction) {
   if (!shards_parameters()) {
     return;
   }
-  const int units = static_cast<int>(used_by_.size());
-  for (int next = unit; next >= 0 && next < units && std::abs(next - unit) <= prefetch_;
-       next += direction) {
-    for (Group* group : used_by_[static_cast<std::size_t>(next)]) {
-      start_gather(*group);
+  const auto each = [&](int ahead, void (Sharded::*start)(Group&)) {
+    const int units = static_cast<int>(used_by_.size());
+    for (int next = unit; next >= 0 && next < units && std::abs(next - unit) <= ahead;
+         next += direction) {
+      for (Group* group : used_by_[static_cast<std::size_t>(next)]) {
+        (this->*start)(*group);
+      }
     }
+  };
+  if (offloads()) {
+    each(prefetch_ + 1, &Sharded::start_fetch);
   }
+  each(prefetch_, &Sharded::start_gather);
   for (Group* group : used_by_[static_cast<std::size_t>(unit)]) {
     group->gather.wait();
+    group->fetched = {};
   }
+}
+
+void Sharded::start_fetch(Group& group) {
+  if (group.values.defined() || group.fetched.defined()) {
+    return;
+  }
+  finish_storing();
+  group.fetched = backend_.empty(model_.dtype(), Shape{own(group)}, Category::gathered);
+  group.fetch = tiers_.file != nullptr
+                    ? tiers_.file->fetch(backend_, group.fetched, group.value_block)
+                    : tiers_.host->copy_up(backend_, group.fetched, group.value_piece);
 }
 
 void Sharded::start_gather(Group& group) {
@@ -214,13 +255,19 @@ void Sharded::start_gather(Group& group) {
   }
   group.values = backend_.empty(model_.dtype(), Shape{group.elements}, Category::gathered);
   bind(group, &Parameter::value, group.values);
-  group.gather = shard_ranks_.all_gather(group.values, group.value_piece, group.counts,
-                                         "parameters " + group.label);
+  group.fetch.wait();
+  group.fetch = {};
+  group.gather =
+      shard_ranks_.all_gather(group.values, offloads() ? group.fetched : group.value_piece,
+                              group.counts, "parameters " + group.label);
 }
 
 void Sharded::release_values(Group& group) {
   group.gather.wait();
   group.gather = {};
+  group.fetch.wait();
+  group.fetch = {};
+  group.fetched = {};
   group.values = {};
   bind(group, &Parameter::value, group.values);
 }
@@ -316,7 +363,41 @@ void Sharded::finish_gradients() {
   }
 }
 
+// The optimizer changes values in host memory, so those in the file come there.
+void Sharded::begin_update() {
+  if (tiers_.file == nullptr || groups_.front().value_piece.defined()) {
+    return;
+  }
+  std::vector<Work> works;
+  for (Group& group : groups_) {
+    group.value_piece = tiers_.file->staging(model_.dtype(), own(group));
+    works.push_back(tiers_.file->read(group.value_piece, group.value_block));
+  }
+  for (Work& work : works) {
+    work.wait();
+  }
+  point_shards_to_values();
+}
+
+void Sharded::finish_storing() {
+  if (tiers_.file == nullptr || !groups_.front().value_piece.defined()) {
+    return;
+  }
+  std::vector<Work> works;
+  for (Group& group : groups_) {
+    works.push_back(tiers_.file->write(group.value_block, group.value_piece));
+  }
+  for (Work& work : works) {
+    work.wait();
+  }
+  for (Group& group : groups_) {
+    group.value_piece = {};
+  }
+  point_shards_to_values();
+}
+
 void Sharded::finish_update() {
+  finish_storing();
   if (shards_parameters()) {
     return;
   }
@@ -353,12 +434,23 @@ Tensor Sharded::assemble(const Parameter& parameter, const Group& group, const T
   return whole.slice(first, parameter.shape.elements()).view(parameter.shape);
 }
 
+Tensor Sharded::piece_on_device(const Group& group) {
+  if (!offloads()) {
+    return group.value_piece;
+  }
+  Tensor piece = backend_.empty(model_.dtype(), Shape{own(group)}, Category::workspace);
+  (group.value_piece.defined() ? tiers_.host->copy_up(backend_, piece, group.value_piece)
+                               : tiers_.file->fetch(backend_, piece, group.value_block))
+      .wait();
+  return piece;
+}
+
 Tensor Sharded::full_value(const Parameter& parameter) {
   if (!shards_parameters()) {
     return parameter.value;
   }
   const Group& group = *group_of_.at(&parameter);
-  return assemble(parameter, group, group.value_piece);
+  return assemble(parameter, group, piece_on_device(group));
 }
 
 Tensor Sharded::full_gradient(const Parameter& parameter) {

@@ -26,10 +26,16 @@
 // Hybrid sharding: with a shard group of S ranks the world is N / S replicas of S neighbours.
 // Shards are within a replica; at the end of a step the gradients of equal shards are summed over
 // replicas.
+//
+// Parameters may be offloaded where they are sharded (ZeRO-Infinity, Rajbhandari et al., SC 2021):
+// a rank's piece of them waits in host memory, or in a file, and is fetched for each gather, one
+// unit ahead of it. The optimizer finds it in host memory.
 #pragma once
 
 #include <unordered_map>
+#include <utility>
 
+#include "collectives/schedule.h"
 #include "parallel/strategy.h"
 
 namespace ringworld {
@@ -40,7 +46,7 @@ class Sharded : public Strategy {
  public:
   // `options` as refusal() lets pass.
   Sharded(ShardingDegree degree, const StrategyOptions& options, Model& model, Backend& backend,
-          Communicator& communicator, std::uint64_t seed);
+          Communicator& communicator, std::uint64_t seed, const Tiers& tiers);
 
   std::string_view name() const override { return name_; }
   void begin_step(int micro_batches) override;
@@ -51,6 +57,7 @@ class Sharded : public Strategy {
   void after_backward(int unit, int micro_batch) override;
   void after_evaluation() override;
   void finish_gradients() override;
+  void begin_update() override;
   void finish_update() override;
   const std::vector<Shard>& shards() const override { return shards_; }
   double gradient_norm() override;
@@ -70,13 +77,18 @@ class Sharded : public Strategy {
     Communicator::Counts counts = {};  // elements of every rank's piece
     std::int64_t first_own = 0;        // element of this rank's piece
 
-    Tensor value_piece = {};     // (own) this rank's; of the whole, where that is always there
-    Tensor gradient_piece = {};  // (own) this rank's sum
-    Tensor values = {};          // (elements) whole; parameter sharding: while gathered
-    Tensor gradients = {};       // (elements) whole; while they are added to
-    Work gather = {};            // that fills `values`
-    Work reduction = {};         // of `gradients` to this rank's piece of them
-    bool adds = false;  // the reduction's result is added to the piece, not its first value
+    // (own) This rank's: of the whole, where that is always there; in host memory, where it is
+    // offloaded; undefined while it is in the file.
+    Tensor value_piece = {};
+    std::shared_ptr<const TierBlock> value_block = {};  // in the file
+    Tensor fetched = {};                                // (own) the piece on the device, offloaded
+    Work fetch = {};                                    // that fills `fetched`
+    Tensor gradient_piece = {};                         // (own) this rank's sum
+    Tensor values = {};     // (elements) whole; parameter sharding: while gathered
+    Tensor gradients = {};  // (elements) whole; while they are added to
+    Work gather = {};       // that fills `values`
+    Work reduction = {};    // of `gradients` to this rank's piece of them
+    bool adds = false;      // the reduction's result is added to the piece, not its first value
   };
 
   void make_groups();
@@ -85,6 +97,8 @@ class Sharded : public Strategy {
   // Initial values are a function of seed, name and element: each rank computes its own pieces, and
   // replicas take the first one's.
   void make_values(std::uint64_t seed);
+  // The shards' values are where the pieces are now.
+  void point_shards_to_values();
   bool shards_parameters() const { return degree_ == ShardingDegree::parameters; }
   std::int64_t own(const Group& group) const {
     return group.counts[static_cast<std::size_t>(shard_ranks_.rank())];
@@ -93,9 +107,15 @@ class Sharded : public Strategy {
   // Makes each parameter's value or gradient its part of `whole`, or undefined with it.
   static void bind(const Group& group, Tensor Parameter::*tensor, const Tensor& whole);
   void use(int unit, int direction);
+  bool offloads() const { return tiers_.host != nullptr; }
+  void start_fetch(Group& group);
   void start_gather(Group& group);
+  // This rank's piece on the device, for as long as the tensor lives.
+  Tensor piece_on_device(const Group& group);
   void release_values(Group& group);
   void finish_reductions();
+  // Values that the optimizer had in host memory go to the file, and leave that.
+  void finish_storing();
   // The parameter's part of all ranks' pieces of its group; every rank calls.
   Tensor assemble(const Parameter& parameter, const Group& group, const Tensor& piece);
 
@@ -104,6 +124,7 @@ class Sharded : public Strategy {
   const bool reduces_once_;
   const bool reshards_after_forward_;
   const int prefetch_;
+  const Tiers tiers_;  // for parameters; none: they stay on the device
   Model& model_;
   Backend& backend_;
   std::unique_ptr<Communicator> own_shard_ranks_;  // a part of the world, if it is one
@@ -113,7 +134,8 @@ class Sharded : public Strategy {
   std::vector<std::vector<Group*>> used_by_;       // by unit
   std::unordered_map<const Parameter*, Group*> group_of_;
   std::vector<Shard> shards_;
-  std::vector<Group*> reducing_;  // whose reduction is under way
+  std::vector<std::pair<const Group*, Range>> places_;  // of the shards, in their group's piece
+  std::vector<Group*> reducing_;                        // whose reduction is under way
   int micro_batches_ = 0;
 };
 

@@ -113,6 +113,12 @@ std::string refusal(const StrategyOptions& options, int world_size) {
   if (degree != ShardingDegree::parameters && !options.reshard_after_forward) {
     return only_for("--reshard-after-forward false", "zero3 and fsdp");
   }
+  if (degree != ShardingDegree::parameters && options.offload_parameters) {
+    return fmt::format(
+        "parameters are offloaded by zero3 and fsdp, which gather them unit by unit; {} needs all "
+        "of them on the device. Use --strategy fsdp, or --offload optimizer or master",
+        options.name);
+  }
   if (options.shard_group != 0 && world_size % options.shard_group != 0) {
     return fmt::format("--shard-group {} does not divide the {} rank{}; use one of {}",
                        options.shard_group, world_size, world_size == 1 ? "" : "s",
@@ -123,7 +129,7 @@ std::string refusal(const StrategyOptions& options, int world_size) {
 
 std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, Model& model,
                                         Backend& backend, Communicator& communicator,
-                                        std::uint64_t seed) {
+                                        std::uint64_t seed, const Tiers& tiers) {
   const std::vector<std::string> names = strategy_names();
   if (std::ranges::find(names, options.name) == names.end()) {
     throw UsageError(fmt::format("unknown strategy '{}'; did you mean '{}'? Known: {}",
@@ -134,7 +140,7 @@ std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, Model& m
     throw UsageError(why);
   }
   if (const auto degree = degree_of(options.name)) {
-    return std::make_unique<Sharded>(*degree, options, model, backend, communicator, seed);
+    return std::make_unique<Sharded>(*degree, options, model, backend, communicator, seed, tiers);
   }
   return std::make_unique<Ddp>(model, backend, communicator, options.bucket, seed);
 }

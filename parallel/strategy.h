@@ -2,8 +2,8 @@
 // gradients, and acts between the units of forward and backward.
 //
 // One optimizer step is: begin_step; for each micro-batch run_micro_batch (micro_batch.h), which
-// tells the strategy before and after every unit; finish_gradients; the optimizer over shards();
-// finish_update.
+// tells the strategy before and after every unit; finish_gradients; begin_update; the optimizer
+// over shards(); finish_update.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 #include "collectives/communicator.h"
 #include "models/model.h"
+#include "runtime/tiers.h"
 
 namespace ringworld {
 
@@ -21,8 +22,9 @@ namespace ringworld {
 struct Shard {
   const Parameter* parameter = nullptr;
   std::int64_t first_element = 0;  // within the parameter
-  Tensor value;                    // (elements of the shard), in the model's dtype
-  Tensor gradient;                 // (elements of the shard), in gradient_dtype of it
+  // (elements of the shard), in the model's dtype; in host memory where parameters are offloaded
+  Tensor value;
+  Tensor gradient;  // (elements of the shard), in gradient_dtype of it
 };
 
 // Once per optimizer step, or after every micro-batch, which keeps gradients sharded meanwhile.
@@ -60,6 +62,8 @@ class Strategy {
 
   // Afterwards the gradients of the shards are the sums over all ranks and micro-batches.
   virtual void finish_gradients() = 0;
+  // Before the optimizer: the shards' values are there to be changed.
+  virtual void begin_update() {}
   // After the optimizer: the shards' new values are everybody's.
   virtual void finish_update() {}
 
@@ -86,6 +90,8 @@ struct StrategyOptions {
   bool reshard_after_forward = true;
   int prefetch = 1;     // units
   int shard_group = 0;  // ranks; 0: all
+  // Shards of parameters wait in a tier for their gathers (ZeRO-Infinity).
+  bool offload_parameters = false;
 };
 
 // What speaks against this strategy with these options on so many ranks; empty: nothing.
@@ -93,10 +99,11 @@ std::string refusal(const StrategyOptions& options, int world_size);
 
 // Binds memory to the model's parameters, gives them their initial values for `seed`, and makes
 // sure that every rank starts with the same. Throws UsageError for an unknown name, with the
-// nearest, and for what refusal() refuses.
+// nearest, and for what refusal() refuses. Parameters are offloaded to the file among `tiers`, else
+// to the host.
 std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, Model& model,
                                         Backend& backend, Communicator& communicator,
-                                        std::uint64_t seed);
+                                        std::uint64_t seed, const Tiers& tiers = {});
 
 // The control: one process, nothing distributed, a tensor for each parameter and gradient.
 std::unique_ptr<Strategy> make_single_process(Model& model, Backend& backend, std::uint64_t seed);

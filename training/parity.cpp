@@ -185,6 +185,7 @@ class ParityCheck {
   }
 
   void update(Side& side) const {
+    side.strategy->begin_update();
     side.optimizer->step(options_.learning_rate,
                          clip_scale(side.strategy->gradient_norm(), options_.clip_norm));
     side.strategy->finish_update();

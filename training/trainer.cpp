@@ -77,6 +77,7 @@ StepMetrics Trainer::step() {
   metrics.skipped = is_skipped(gradient, micro_batches);
   metrics.learning_rate = learning_rate(options_.learning_rate, steps_done_);
   if (!metrics.skipped) {
+    strategy_.begin_update();
     // Clipping and unscaling are one multiplication.
     optimizer_.step(metrics.learning_rate,
                     clip_scale(gradient.gradient_norm, options_.clip_norm) / gradient.loss_scale);
