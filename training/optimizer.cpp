@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "training/offloaded_optimizer.h"
+
 namespace ringworld {
 namespace {
 
@@ -55,7 +57,11 @@ class ResidentOptimizer final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          const std::vector<Shard>& shards, Backend& backend) {
+                                          const std::vector<Shard>& shards, Backend& backend,
+                                          const OffloadOptions& offload) {
+  if (offload.level != OffloadLevel::none) {
+    return make_offloaded_optimizer(options, shards, backend, offload);
+  }
   return std::make_unique<ResidentOptimizer>(options, shards, backend);
 }
 

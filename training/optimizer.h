@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallel/strategy.h"
+#include "training/offload.h"
 #include "training/update_rule.h"
 
 namespace ringworld {
@@ -20,13 +21,21 @@ class Optimizer {
   // One update of every shard from its gradient, which is first multiplied with `gradient_scale`
   // (clipping). The gradients stay as they are.
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
+  // Since the optimizer was made, its making included; nothing where all is on the device.
+  virtual OffloadTraffic traffic() const { return {}; }
 };
 
 // Allocates the state, charged to Category::optimizer: what UpdateRule keeps, and a master where
 // the value's dtype is not the gradient's. `shards` and `backend` must outlive the optimizer; the
 // shards' views may change between steps, their number, order, sizes and dtypes may not.
+//
+// With `offload`, state is charged to Category::optimizer of the tier that holds it, and host
+// memory for blocks on their way to its workspace; the results are the same bits. Where a tier
+// fails in the middle of a step (DataError), some shards have been updated and others have not, and
+// every later step fails as that one did.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          const std::vector<Shard>& shards, Backend& backend);
+                                          const std::vector<Shard>& shards, Backend& backend,
+                                          const OffloadOptions& offload = {});
 
 // The dtype of a shard's gradient, states and master: f64 beside f64 values, f32 beside f32, and
 // the gradient's own beside 16 bits, f32 where it has none yet.
