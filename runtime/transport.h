@@ -12,7 +12,7 @@
 //
 // Implementations: `mpi` (any MPI 3 library), `shared` (ranks of one machine, which read each
 // other's memory; others through a transport below it), `threads` (ranks as threads of one
-// process).
+// process), `null` (no other ranks: a dry run).
 #pragma once
 
 #include <array>
@@ -145,9 +145,27 @@ std::unique_ptr<Transport> make_shared_transport(Transport& below,
                                                  std::shared_ptr<SharedArena> arena, int machines,
                                                  std::string& why_not);
 
-// Whether every rank calls this with the same value; for what must be the same before a transport can
-// be chosen.
+// Whether every rank calls this with the same value; for what must be the same before a transport
+// can be chosen.
 bool same_on_all_ranks(Transport& transport, std::int64_t value);
+
+// What the null transport stands for: what decides which algorithm serves a call and what memory it
+// takes is answered as this transport would.
+struct NullOptions {
+  enum class As : std::uint8_t { shared, mpi, threads };
+  As as = As::shared;
+  // Ranks of one machine, which are neighbours: with `shared`, messages to others go through MPI,
+  // as on real machines and with machines > 1 in make_shared_transport. 0: all ranks.
+  int local_ranks = 0;
+};
+
+// This process alone as rank `rank` of `world_size`, for dry runs on the meta backend. Every verb
+// is complete when it is posted, and nothing moves: what is received, read or reduced is undefined,
+// which on the meta backend is zero. A call takes as long as posting this rank's own messages does.
+// There are no library collectives. Throws std::invalid_argument when there is no such rank; bind
+// throws it for another backend.
+std::unique_ptr<Transport> make_null_transport(int rank, int world_size,
+                                               const NullOptions& options = {});
 
 // For a rank whose command has failed and which communicates no more: tells the others its message
 // (the first 4000 bytes) and hears theirs, by rank, as far as they fail within `patience`, too.

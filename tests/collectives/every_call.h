@@ -77,7 +77,7 @@ class EveryCall {
         }
         break;
       default:
-        for (int root = 0; root < ranks_; ++root) {
+        for (const int root : {0, ranks_ - 1}) {
           make_rooted(algorithm.operation, root, label);
         }
     }

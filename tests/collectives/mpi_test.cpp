@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/collectives/dry_run.h"
 #include "tests/collectives/every_call.h"
 #include "tests/collectives/matrix.h"
 #include "tests/support/mpi_main.h"
@@ -95,18 +96,16 @@ TEST_P(Mpi, ChunksInManySegments) {
 // segments alike.
 TEST_P(Mpi, CallsThatWereMadeBeforeAllocateNothing) {
   for (const Bytes segment : {Bytes(100), Bytes(1 << 20)}) {
-    for (const std::int64_t count : {3, 100}) {
-      Communicator communicator(transport_, *backend_,
-                                {.timeout = std::chrono::seconds(30), .segment = segment});
-      EveryCall calls(communicator, DType::f32, count);
+    Communicator communicator(transport_, *backend_,
+                              {.timeout = std::chrono::seconds(30), .segment = segment});
+    EveryCall calls(communicator, DType::f32, 100);
+    calls.make();
+    const Ledger first = backend_->device().ledger();
+    for (int round = 0; round < 2; ++round) {
+      backend_->device().reset_peaks();
       calls.make();
-      const Ledger first = backend_->device().ledger();
-      for (int round = 0; round < 3; ++round) {
-        backend_->device().reset_peaks();
-        calls.make();
-        EXPECT_EQ(backend_->device().ledger().peak, first.held);
-        EXPECT_EQ(backend_->device().ledger().total_peak, first.total_held);
-      }
+      EXPECT_EQ(backend_->device().ledger().peak, first.held);
+      EXPECT_EQ(backend_->device().ledger().total_peak, first.total_held);
     }
   }
 }
@@ -120,6 +119,27 @@ TEST_P(Mpi, ThereIsRoomForSmallCallsFromTheBeginning) {
   }
   const Bytes expected = (reached > 1 ? reached : 0) * Transport::small_message;
   EXPECT_EQ(backend_->device().ledger().held_in(Category::communication), expected);
+}
+
+TEST_P(Mpi, ADryRunCostsWhatThisRankCosts) {
+  struct Case {
+    Bytes segment;
+    DType dtype;
+    std::int64_t count;
+  };
+  const int ranks = transport_.world_size();
+  const std::string road = GetParam();
+  const NullOptions as{.as = road == "mpi" ? NullOptions::As::mpi : NullOptions::As::shared,
+                       .local_ranks = road == "mixed" ? (ranks + 1) / 2 : ranks};
+  for (const Case& c : {Case{Bytes(100), DType::f32, 100}, Case{Bytes(1 << 20), DType::bf16, 1009},
+                        Case{Bytes(1 << 20), DType::f32, 1}}) {
+    SCOPED_TRACE(std::to_string(c.count) + " of " + std::string(name_of(c.dtype)));
+    const CommunicatorOptions options{.timeout = std::chrono::seconds(30), .segment = c.segment};
+    const auto backend = make_cpu_backend(Device::create({}), 1);
+    Communicator communicator(transport_, *backend, options);
+    expect_same(dry_cost_of_calls(transport_.rank(), ranks, as, options, c.dtype, c.count),
+                cost_of_calls(communicator, c.dtype, c.count));
+  }
 }
 
 TEST_P(Mpi, CallsRunWhileTheRankComputes) {
