@@ -9,6 +9,8 @@
 namespace ringworld {
 
 ExitCode run_train(const TrainOptions& options, Transport& transport);
+// train --dry-run.
+ExitCode run_dry(const TrainOptions& options, Transport& transport);
 ExitCode run_verify(const VerifyOptions& options, Transport& transport);
 ExitCode run_show(const ShowOptions& options, Transport& transport);
 ExitCode run_call(const CallOptions& options, Transport& transport);

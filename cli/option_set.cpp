@@ -157,6 +157,16 @@ void OptionSet::flag(const std::string& name, bool& value, const std::string& se
   app_->add_flag("--" + name, sentence)->each(set)->group(group_);
 }
 
+void OptionSet::boolean(const std::string& name, bool& value, const std::string& sentence) {
+  custom(name, "true|false", value ? "true" : "false", sentence, false,
+         [this, name, &value](const std::vector<std::string>& values) {
+           if (values.front() != "true" && values.front() != "false") {
+             refuse(name, values.front(), "give true or false");
+           }
+           value = values.front() == "true";
+         });
+}
+
 // --- Errors -------------------------------------------------------------------------------------
 
 std::string OptionSet::label(const std::string& name) const {

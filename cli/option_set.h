@@ -76,6 +76,8 @@ class OptionSet {
   void choice(const std::string& name, T& value, const Known& known, const std::string& sentence);
   // False unless given, without a value.
   void flag(const std::string& name, bool& value, const std::string& sentence);
+  // true or false, as a value.
+  void boolean(const std::string& name, bool& value, const std::string& sentence);
   // Anything else: `set` gets the values of one option and throws UsageError through refuse.
   void custom(const std::string& name, const std::string& unit, const std::string& default_text,
               const std::string& sentence, bool many,

@@ -21,8 +21,10 @@
 #include "runtime/dtype.h"
 #include "training/data.h"
 #include "training/learning_rate.h"
+#include "training/loss_scaler.h"
 #include "training/optimizer.h"
 #include "training/parity.h"
+#include "training/training_state.h"
 
 namespace ringworld {
 
@@ -49,32 +51,52 @@ struct ResourceOptions {
   }
 };
 
-struct TrainOptions {
-  ModelOptions model;
+// Which activations backward computes again: of every `checkpoint` units all but the first one's
+// input (MicroBatchOptions), or attention's alone (ModelOptions::recompute_attention).
+struct Recomputation {
+  std::int64_t checkpoint = 0;
+  bool attention = false;
+};
+std::string to_string(const Recomputation& recomputation);  // "none", "selective", "2"
+
+struct DryRunOptions {
+  bool asked = false;
+  int world = 0;  // 0: as many ranks as were started
+  int rank = 0;
+  std::string json;  // path; "-": standard output, instead of the table; empty: none
+};
+
+struct TrainOptions : TrainingSetup {
   DataOptions data;                      // the sequence length is in it
   std::int64_t validation_interval = 0;  // steps; 0: never measured
   std::int64_t validation_batches = 4;   // global batches that a measurement reads; 0: all
-  StrategyOptions strategy;
+  Recomputation recomputation;
   std::int64_t steps = 100;
-  std::int64_t global_batch = 32;  // sequences per optimizer step
-  std::int64_t micro_batch = 4;    // sequences per rank and forward
-  DType precision = DType::f32;    // f32 or f64
-  OptimizerOptions optimizer;
-  LearningRateOptions learning_rate;  // its `steps` are the run's
-  double clip_norm = 1;               // 0: no clipping
-  std::uint64_t seed = 1;
-  std::string metrics;  // path; empty: none
+  std::int64_t global_batch = 32;                // sequences per optimizer step
+  std::int64_t micro_batch = 4;                  // sequences per rank and forward
+  std::optional<LossScaling> loss_scaling_mode;  // none: by the precision
+  LossScalerOptions loss_scaling;                // the mode is set when all is known
+  LearningRateOptions learning_rate;             // its `steps` are the run's
+  double clip_norm = 1;                          // 0: no clipping
+  std::string metrics;                           // path; empty: none
   ProgressStyle progress = ProgressStyle::automatic;
+  DryRunOptions dry_run;
   ResourceOptions resources;
   std::string settings;  // all of the above that was given, see OptionSet::settings
 };
 
+// Every combination of the lists is verified, as far as it is supported.
 struct VerifyOptions {
   ModelOptions model;
   std::vector<std::string> data;  // paths; none: synthetic tokens
   std::int64_t sequence_length = 32;
-  StrategyOptions strategy;
-  std::vector<DType> precisions = {DType::f64, DType::f32};
+  std::vector<std::string> strategies;
+  StrategyOptions strategy;  // its name aside
+  std::vector<Recomputation> recomputations;
+  std::vector<Offload> offloads;
+  std::vector<OffloadTo> offload_targets;
+  OffloadSettings offload;  // what and where aside
+  std::vector<DType> precisions;
   std::int64_t steps = 3;
   std::int64_t micro_batch = 2;
   // Accumulation steps, one verification each. Empty exactly when global_batch is given, which then

@@ -13,8 +13,8 @@
 namespace ringworld {
 namespace {
 
-std::unique_ptr<Backend> make_backend(const ResourceOptions& options, int local_ranks,
-                                      const std::shared_ptr<SharedArena>& arena) {
+std::unique_ptr<Backend> backend_of_rank(const ResourceOptions& options, int local_ranks,
+                                         const std::shared_ptr<SharedArena>& arena) {
   const int threads = options.threads > 0 ? options.threads : default_threads(local_ranks);
   return make_cpu_backend(
       Device::create({.budget = options.device_memory},
@@ -28,18 +28,31 @@ std::string counted(int count, std::string_view what) {
 
 }  // namespace
 
+CommunicatorOptions communicator_options(const ResourceOptions& options,
+                                         const Selection& selection) {
+  return {.timeout = options.timeout_milliseconds(),
+          .algorithm = options.algorithm,
+          .selection = &selection,
+          .reproducible = options.reproducible};
+}
+
+Selection read_selection(const ResourceOptions& options) {
+  return options.tuning.empty() ? Selection::built_in() : Selection::read(options.tuning);
+}
+
 Rank::Rank(const ResourceOptions& options, Transport& transport)
     : explains_(options.explain),
       algorithm_(options.algorithm),
       local_ranks_(transport.local_ranks()),
       shared_(share_memory(options, transport)),
-      backend_(make_backend(options, local_ranks_, arena_)),
-      selection_(options.tuning.empty() ? Selection::built_in() : Selection::read(options.tuning)),
+      backend_(backend_of_rank(options, local_ranks_, arena_)),
+      selection_(read_selection(options)),
       communicator_(shared_ == nullptr ? transport : *shared_, *backend_,
-                    {.timeout = options.timeout_milliseconds(),
-                     .algorithm = options.algorithm,
-                     .selection = &selection_,
-                     .reproducible = options.reproducible}) {}
+                    communicator_options(options, selection_)) {}
+
+std::unique_ptr<Backend> Rank::make_backend(std::shared_ptr<Device> device) const {
+  return make_cpu_backend(std::move(device), backend_->threads());
+}
 
 void Rank::explain() const {
   if (!explains_ || communicator_.rank() != 0) {

@@ -15,11 +15,18 @@
 
 namespace ringworld {
 
+// What `options` say of a communicator and of the choice of its algorithms, which outlives it.
+CommunicatorOptions communicator_options(const ResourceOptions& options,
+                                         const Selection& selection);
+Selection read_selection(const ResourceOptions& options);
+
 class Rank {
  public:
   Rank(const ResourceOptions& options, Transport& transport);
 
   Backend& backend() { return *backend_; }
+  // One like it on another device.
+  std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device) const;
   Communicator& communicator() { return communicator_; }
   bool prints() const { return communicator_.rank() == 0; }
 

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/rank.h"
+#include "cli/train_setup.h"
 #include "training/trainer.h"
 
 namespace ringworld {
@@ -18,6 +20,21 @@ nlohmann::ordered_json settings_of(const TrainOptions& o, const Model& model) {
           {"precision", name_of(o.precision)},
           {"strategy", o.strategy.name},
           {"bucket_bytes", o.strategy.bucket.value},
+          {"reduce_gradients", name_of(o.strategy.reduce_gradients)},
+          {"gradients_reduced_in", name_of(gradient_dtype(o.precision))},
+          {"reshard_after_forward", o.strategy.reshard_after_forward},
+          {"prefetch", o.strategy.prefetch},
+          {"shard_group", o.strategy.shard_group},
+          {"checkpoint_activations", to_string(o.recomputation)},
+          {"offload", name_of(o.offload.what)},
+          {"offload_to", name_of(o.offload.where)},
+          {"host_memory", o.offload.host_memory.value},
+          {"file_memory", o.offload.file_memory.value},
+          {"host_link_bytes_per_second", o.offload.host_link},
+          {"file_link_bytes_per_second", o.offload.file_link},
+          {"loss_scaling", name_of(o.loss_scaling.mode)},
+          {"loss_scale", o.loss_scaling.initial_scale},
+          {"dropout", o.model.dropout},
           {"layers", o.model.layers},
           {"heads", o.model.heads},
           {"width", o.model.width},
@@ -106,17 +123,31 @@ class Report {
   std::vector<double> fractions_;
 };
 
-}  // namespace
 
-ExitCode run_train(const TrainOptions& o, Transport& transport) {
-  // What can be refused is refused before anything is allocated.
-  const BatchPlan batches = plan_batches(o.global_batch, o.micro_batch, transport.world_size());
+// What left the device and came back, in the run.
+std::string offload_text(const TrainOptions& o, const TrainingState& state, std::int64_t steps) {
+  const OffloadTraffic moved = state.offload_traffic();
+  const auto per_step = [&](Bytes bytes) { return to_string(Bytes(bytes.value / steps)); };
+  std::string text = fmt::format("\noffloaded: {}, to {}; a step moves {} down and {} up",
+                                 name_of(o.offload.what), state.file() != nullptr
+                                                              ? state.file()->description()
+                                                              : state.host()->description(),
+                                 per_step(moved.to_host), per_step(moved.to_device));
+  if (state.file() != nullptr) {
+    text += fmt::format(", writes {} and reads {}", per_step(moved.file_written),
+                        per_step(moved.file_read));
+  }
+  text += fmt::format("; {:.3f} s of a step waited for links\nhost memory: peak {}",
+                      moved.seconds_waited / static_cast<double>(steps),
+                      to_string(state.host()->ledger().total_peak));
+  if (state.file() != nullptr) {
+    text += fmt::format("; file: {}", to_string(state.file()->ledger().total_peak));
+  }
+  return text + "\n";
+}
+
+ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, const Datasets& data) {
   const std::unique_ptr<Model> model = make_model(o.model, o.precision);
-  model->check_sequence_length(o.data.sequence_length);
-  const Datasets data = open_datasets(o.data, model->vocabulary());
-
-  Rank rank(o.resources, transport);
-  rank.check_same_everywhere(fmt::format("{}data={}\n", o.settings, data.train.fingerprint()));
   if (rank.prints()) {
     std::cout << fmt::format("{}: {} parameters in {}, {}; {}\n", model->name(),
                              human_count(static_cast<double>(model->parameter_count())),
@@ -131,8 +162,7 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   }
 
   // On a device of its own: the yardstick is no part of the virtual GPU's memory.
-  const double sgemm_rate =
-      measure_sgemm_rate(*make_cpu_backend(Device::create({}), rank.backend().threads()));
+  const double sgemm_rate = measure_sgemm_rate(*rank.make_backend(Device::create({})));
   std::optional<Report> report;
   rank.on_rank_0([&] {
     nlohmann::ordered_json conditions = rank.conditions();
@@ -145,31 +175,52 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
     report.emplace(o, conditions);
   });
 
-  const auto strategy =
-      make_strategy(o.strategy, *model, rank.backend(), rank.communicator(), o.seed);
-  const auto optimizer = make_optimizer(o.optimizer, strategy->shards(), rank.backend());
-  Trainer trainer(*model, rank.backend(), *strategy, *optimizer, rank.communicator(), data,
-                  {.batches = batches,
-                   .learning_rate = o.learning_rate,
-                   .clip_norm = o.clip_norm,
-                   .seed = o.seed,
-                   .validation_interval = o.validation_interval,
-                   .validation_batches = o.validation_batches});
+  TrainingState state(o, rank.backend(), rank.communicator(),
+                      [&](std::shared_ptr<Device> device) { return rank.make_backend(device); });
+  Trainer trainer(state.model(), rank.backend(), state.strategy(), state.optimizer(),
+                  rank.communicator(), data, trainer_options(o, batches));
 
-  const double flops_per_rank_and_token =
-      model->flops_per_token(o.data.sequence_length) / transport.world_size();
+  const double flops_per_rank_and_token = model->flops_per_token(o.data.sequence_length) /
+                                          rank.communicator().world_size();
   for (std::int64_t step = 0; step < o.steps; ++step) {
+    const OffloadTraffic before = state.offload_traffic();
     StepMetrics metrics = trainer.step();
     metrics.sgemm_fraction = metrics.tokens_per_second * flops_per_rank_and_token / sgemm_rate;
+    if (state.host() != nullptr) {
+      metrics.offload = state.offload_traffic() - before;
+    }
     if (report) {
       report->step(metrics);
     }
   }
   if (report) {
     report->finish(rank.backend().device().ledger());
+    if (state.host() != nullptr) {
+      std::cout << offload_text(o, state, o.steps) << std::flush;
+    }
   }
   rank.explain();
   return ExitCode::ok;
+}
+
+}  // namespace
+
+ExitCode run_train(const TrainOptions& o, Transport& transport) {
+  if (o.dry_run.asked) {
+    return run_dry(o, transport);
+  }
+  // What can be refused is refused before anything is allocated.
+  const BatchPlan batches = check_training(o, transport.world_size());
+  const Datasets data =
+      open_datasets(o.data, make_model(o.model, o.precision)->vocabulary());
+  Rank rank(o.resources, transport);
+  rank.check_same_everywhere(fmt::format("{}data={}\n", o.settings, data.train.fingerprint()));
+  try {
+    return train(o, batches, rank, data);
+  } catch (const OutOfDeviceMemory& error) {
+    throw OutOfDeviceMemory(fmt::format(
+        "{}; {}", error.what(), what_would_fit(o, transport.rank(), transport.world_size())));
+  }
 }
 
 }  // namespace ringworld

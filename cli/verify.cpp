@@ -1,33 +1,68 @@
 // ringworld verify: does a strategy compute what a single process would?
-#include <cstdio>
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/json_file.h"
 #include "cli/rank.h"
-#include "runtime/cpus.h"
 #include "training/parity.h"
 #include "training/token_stream.h"
 
 namespace ringworld {
 namespace {
 
-// A relative error that rounding alone may cause; faults are factors, far above it.
+// A relative error that rounding alone may cause; faults are factors, far above it. In the 16-bit
+// formats a parameter may be rounded to the neighbour of the control's when a sum differs in its
+// last bits, so that is one rounding of the format.
 double bound_of(DType precision) {
-  return precision == DType::f64 ? 1e-12 : 1e-5;
+  switch (precision) {
+    case DType::f64:
+      return 1e-12;
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    default:
+      return 1e-5;
+  }
+}
+
+// f16 is verified with a scaled loss, as it is trained: small gradients would be zero.
+double loss_scale_of(DType precision) {
+  return precision == DType::f16 ? 1024 : 1;
 }
 
 constexpr std::size_t differences_shown = 10;
+// More rows than these are summed up by strategy and precision.
+constexpr std::size_t rows_shown = 48;
 
 struct Row {
   std::string strategy;
   DType precision;
   OptimizerKind optimizer;
   std::int64_t accumulation;
+  Recomputation recomputation;
+  Offload offload;
+  OffloadTo offload_to;
   ParityResult result;
+  // Whether it has ddp's bits; nothing: no ddp was verified, or this is not the same sum.
+  std::optional<bool> equals_ddp = {};
+  bool must_equal_ddp = false;
+
+  bool passed() const { return result.passed() && (!must_equal_ddp || equals_ddp == true); }
 };
+
+std::string offload_text(const Row& row) {
+  return row.offload == Offload::none
+             ? "none"
+             : fmt::format("{}:{}", name_of(row.offload), name_of(row.offload_to));
+}
 
 std::string error_text(double error) {
   return error == 0 ? "0" : fmt::format("{:.1e}", error);
@@ -39,32 +74,112 @@ std::string bytes_text(const ParityResult& r) {
              : fmt::format("{}, theory {}", r.bytes_sent.value, r.bytes_expected.value);
 }
 
+std::string memory_text(const ParityResult& r) {
+  return r.state_held == r.state_expected
+             ? fmt::format("{} = theory", to_string(r.state_held))
+             : fmt::format("{}, theory {}", to_string(r.state_held), to_string(r.state_expected));
+}
+
+std::string bits_text(const Row& row) {
+  if (row.result.bit_equal) {
+    return "equal";
+  }
+  return !row.equals_ddp ? "differ" : *row.equals_ddp ? "ddp's" : "differ";
+}
+
 std::string table_of(const std::vector<Row>& rows) {
-  Table table({{"strategy"},
-               {"precision"},
-               {"micro", Align::right},
-               {"error", Align::right},
-               {"worst tensor"},
-               {"bits"},
-               {"bytes sent"},
-               {"verdict"}});
+  const bool more = std::ranges::any_of(rows, [](const Row& row) {
+    return row.offload != Offload::none || to_string(row.recomputation) != "none";
+  });
+  std::vector<Table::Column> columns{{"strategy"}, {"precision"}, {"micro", Align::right}};
+  if (more) {
+    columns.insert(columns.end(), {{"recompute"}, {"offload"}});
+  }
+  columns.insert(columns.end(), {{"error", Align::right},
+                                 {"worst tensor"},
+                                 {"bits"},
+                                 {"bytes sent"},
+                                 {"state"},
+                                 {"verdict"}});
+  Table table(columns);
   for (const Row& row : rows) {
     const ParityResult& r = row.result;
+    std::vector<std::string> cells{
+        row.strategy, fmt::format("{} {}", name_of(row.precision), name_of(row.optimizer)),
+        fmt::format("{}", row.accumulation)};
+    if (more) {
+      cells.insert(cells.end(), {to_string(row.recomputation), offload_text(row)});
+    }
+    cells.insert(cells.end(), {error_text(r.largest.relative_error), r.largest.what, bits_text(row),
+                               bytes_text(r), memory_text(r), row.passed() ? "equal" : "WRONG"});
+    table.add_row(cells);
+  }
+  return table.text();
+}
+
+// One line for each strategy and precision.
+std::string summary_of(const std::vector<Row>& rows) {
+  Table table({{"strategy"},
+               {"precision"},
+               {"combinations", Align::right},
+               {"equal", Align::right},
+               {"largest error", Align::right},
+               {"worst tensor"},
+               {"ddp's bits", Align::right},
+               {"bytes = theory", Align::right},
+               {"state = theory", Align::right},
+               {"verdict"}});
+  std::vector<std::pair<std::string, DType>> keys;
+  for (const Row& row : rows) {
+    const std::pair key(row.strategy, row.precision);
+    if (std::ranges::find(keys, key) == keys.end()) {
+      keys.push_back(key);
+    }
+  }
+  for (const auto& [strategy, precision] : keys) {
+    std::vector<const Row*> of_key;
+    for (const Row& row : rows) {
+      if (row.strategy == strategy && row.precision == precision) {
+        of_key.push_back(&row);
+      }
+    }
+    const auto count = [&](auto holds) {
+      return fmt::format("{}", std::ranges::count_if(of_key, holds));
+    };
+    const auto compared = std::ranges::count_if(
+        of_key, [](const Row* row) { return row->equals_ddp.has_value(); });
+    const Row& worst = **std::ranges::max_element(of_key, {}, [](const Row* row) {
+      return row->result.largest.relative_error;
+    });
+    const bool passed = std::ranges::all_of(of_key, [](const Row* row) { return row->passed(); });
     table.add_row(
-        {row.strategy, fmt::format("{} {}", name_of(row.precision), name_of(row.optimizer)),
-         fmt::format("{}", row.accumulation), error_text(r.largest.relative_error), r.largest.what,
-         r.bit_equal ? "equal" : "differ", bytes_text(r), r.passed() ? "equal" : "WRONG"});
+        {strategy, std::string(name_of(precision)), fmt::format("{}", of_key.size()),
+         count([](const Row* row) { return row->passed(); }),
+         error_text(worst.result.largest.relative_error), worst.result.largest.what,
+         fmt::format("{} of {}", count([](const Row* row) { return row->equals_ddp == true; }),
+                     compared),
+         count([](const Row* row) { return row->result.bytes_sent == row->result.bytes_expected; }),
+         count([](const Row* row) { return row->result.state_held == row->result.state_expected; }),
+         passed ? "equal" : "WRONG"});
   }
   return table.text();
 }
 
 std::string broken_text(const Row& row) {
   const ParityResult& r = row.result;
-  std::string text = fmt::format("\n{} in {}, accumulation {}:\n", row.strategy,
-                                 name_of(row.precision), row.accumulation);
+  std::string text = fmt::format("\n{} in {}, accumulation {}, recomputation {}, offload {}:\n",
+                                 row.strategy, name_of(row.precision), row.accumulation,
+                                 to_string(row.recomputation), offload_text(row));
   if (r.bytes_sent != r.bytes_expected) {
-    text += fmt::format("  sent {} for gradients, theory says {}\n", to_string(r.bytes_sent),
-                        to_string(r.bytes_expected));
+    text += fmt::format("  sent {} for gradients and parameters, theory says {}\n",
+                        to_string(r.bytes_sent), to_string(r.bytes_expected));
+  }
+  if (r.state_held != r.state_expected) {
+    text += fmt::format("  parameters, gradients and optimizer hold {}, theory says {}\n",
+                        to_string(r.state_held), to_string(r.state_expected));
+  }
+  if (row.must_equal_ddp && row.equals_ddp != true) {
+    text += "  not the bits of ddp, although contributions are added in the order of the ranks\n";
   }
   if (r.broken.empty()) {
     return text;
@@ -100,7 +215,10 @@ nlohmann::ordered_json json_of(const Row& row) {
                                  {"precision", name_of(row.precision)},
                                  {"optimizer", name_of(row.optimizer)},
                                  {"accumulation", row.accumulation},
-                                 {"passed", r.passed()},
+                                 {"checkpoint_activations", to_string(row.recomputation)},
+                                 {"offload", name_of(row.offload)},
+                                 {"offload_to", name_of(row.offload_to)},
+                                 {"passed", row.passed()},
                                  {"bound", bound_of(row.precision)},
                                  {"largest", json_of(r.largest)},
                                  {"bit_equal", r.bit_equal},
@@ -108,11 +226,89 @@ nlohmann::ordered_json json_of(const Row& row) {
                                  {"tensors", r.tensors},
                                  {"bytes_sent", r.bytes_sent.value},
                                  {"bytes_expected", r.bytes_expected.value},
+                                 {"state_bytes", r.state_held.value},
+                                 {"state_bytes_expected", r.state_expected.value},
                                  {"broken", nlohmann::ordered_json::array()}};
+  if (row.equals_ddp) {
+    json["equals_ddp"] = *row.equals_ddp;
+  }
   for (const Difference& d : r.broken) {
     json["broken"].push_back(json_of(d));
   }
   return json;
+}
+
+// All combinations that were asked for and are supported, ddp alone first. Throws UsageError with
+// the reason when none is.
+struct Combination {
+  TrainingSetup training;
+  Recomputation recomputation;
+  BatchPlan batches;
+};
+std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<BatchPlan>& plans,
+                                      int world_size) {
+  std::vector<Combination> all;
+  std::string why;
+  const auto add = [&](Combination next) {
+    const std::string refused = refusal(next.training, world_size);
+    if (refused.empty()) {
+      all.push_back(std::move(next));
+    } else if (why.empty()) {
+      why = refused;
+    }
+  };
+  for (const DType precision : o.precisions) {
+    for (const BatchPlan& batches : plans) {
+      for (const std::string& strategy : o.strategies) {
+        for (const Recomputation& recomputation : o.recomputations) {
+          for (const Offload offload : o.offloads) {
+            for (const OffloadTo target : o.offload_targets) {
+              if (offload == Offload::none && target != o.offload_targets.front()) {
+                continue;  // nothing goes anywhere
+              }
+              Combination next{.training = {.model = o.model,
+                                            .precision = precision,
+                                            .strategy = o.strategy,
+                                            .optimizer = o.optimizer,
+                                            .offload = o.offload,
+                                            .seed = o.seed},
+                               .recomputation = recomputation,
+                               .batches = batches};
+              next.training.model.recompute_attention = recomputation.attention;
+              next.training.strategy.name = strategy;
+              next.training.offload.what = offload;
+              next.training.offload.where = offload == Offload::none ? OffloadTo::host : target;
+              if (offload != Offload::none && target == OffloadTo::file) {
+                if (o.offload.path.empty()) {
+                  next.training.offload.path = std::filesystem::temp_directory_path();
+                }
+              } else {
+                next.training.offload.path.clear();
+              }
+              add(std::move(next));
+            }
+          }
+        }
+      }
+    }
+  }
+  if (all.empty()) {
+    throw UsageError(why);
+  }
+  return all;
+}
+
+// Whether a strategy adds what ddp adds, so that in the order of the ranks it has ddp's bits: it
+// does not where sums over micro-batches of sums over ranks take the place of the reverse, or
+// replicas are summed by themselves.
+bool adds_as_ddp(const Combination& combination) {
+  const StrategyOptions& strategy = combination.training.strategy;
+  const bool reduces_each =
+      strategy.reduce_gradients == ReduceGradients::every_micro_batch ||
+      (strategy.reduce_gradients == ReduceGradients::automatic && strategy.name != "ddp" &&
+       strategy.name != "zero1");
+  return strategy.shard_group == 0 &&
+         (!reduces_each || combination.batches.accumulation_steps == 1);
 }
 
 }  // namespace
@@ -129,6 +325,8 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
   if (o.global_batch > 0) {
     plans.push_back(plan_batches(o.global_batch, o.micro_batch, transport.world_size()));
   }
+  const std::vector<Combination> combinations_asked =
+      combinations(o, plans, transport.world_size());
   std::int64_t samples = 0;
   for (const BatchPlan& plan : plans) {
     samples = std::max(samples, plan.global_batch * o.steps);
@@ -165,41 +363,59 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
 
   std::vector<Row> rows;
   bool passed = true;
-  for (const DType precision : o.precisions) {
-    for (const BatchPlan& plan : plans) {
-      const ParityOptions options{.model = o.model,
-                                  .precision = precision,
-                                  .strategy = o.strategy,
-                                  .optimizer = o.optimizer,
-                                  .learning_rate = o.learning_rate,
-                                  .clip_norm = o.clip_norm,
-                                  .batches = plan,
-                                  .steps = o.steps,
-                                  .seed = o.seed,
-                                  .bound = bound_of(precision),
-                                  .plant = o.plant};
-      const auto make_control = [&] {
-        return make_cpu_backend(Device::create({}), rank.backend().threads());
-      };
-      rows.push_back(
-          {o.strategy.name, precision, o.optimizer.kind, plan.accumulation_steps,
-           check_parity(options, data, rank.backend(), rank.communicator(), make_control)});
-      passed = passed && rows.back().result.passed();
+  std::map<std::pair<DType, std::int64_t>, std::uint64_t> ddp;  // its bits
+  for (const Combination& combination : combinations_asked) {
+    const TrainingSetup& training = combination.training;
+    const ParityOptions options{.training = training,
+                                .learning_rate = o.learning_rate,
+                                .clip_norm = o.clip_norm,
+                                .batches = combination.batches,
+                                .checkpoint = combination.recomputation.checkpoint,
+                                .loss_scale = loss_scale_of(training.precision),
+                                .steps = o.steps,
+                                .bound = bound_of(training.precision),
+                                .plant = o.plant};
+    const auto make_backend = [&](std::shared_ptr<Device> device) {
+      return rank.make_backend(std::move(device));
+    };
+    Row row{.strategy = training.strategy.name,
+            .precision = training.precision,
+            .optimizer = o.optimizer.kind,
+            .accumulation = combination.batches.accumulation_steps,
+            .recomputation = combination.recomputation,
+            .offload = training.offload.what,
+            .offload_to = training.offload.where,
+            .result =
+                check_parity(options, data, rank.backend(), rank.communicator(), make_backend)};
+    const std::pair key(row.precision, row.accumulation);
+    const auto known = ddp.find(key);
+    if (known == ddp.end() && row.strategy == "ddp") {
+      ddp.emplace(key, row.result.digest);
+    } else if (known != ddp.end() && adds_as_ddp(combination)) {
+      row.equals_ddp = row.result.digest == known->second;
+      row.must_equal_ddp = o.resources.reproducible && !o.plant;
     }
+    passed = passed && row.passed();
+    rows.push_back(std::move(row));
   }
 
   if (rank.prints()) {
     std::cout
-        << table_of(rows)
+        << (rows.size() <= rows_shown ? table_of(rows) : summary_of(rows))
         << fmt::format(
                "\nbits: whether every loss, gradient and parameter has the very same bits as the "
-               "control's;\n"
-               "bytes sent: for gradients, by all ranks in all steps, held against the formula;\n"
+               "control's, or ddp's;\n"
+               "bytes sent: for gradients and parameters, by all ranks in all steps; state: "
+               "parameters, gradients and\noptimizer between steps, on all ranks; both held "
+               "against the formulas;\n"
                "micro: micro-batches per step and rank; error: the largest |a - b| / |b| of a "
-               "tensor, equal up to\n{} in f64, {} in f32\n",
-               error_text(bound_of(DType::f64)), error_text(bound_of(DType::f32)));
+               "tensor, equal up to\n");
+    for (const DType precision : o.precisions) {
+      std::cout << fmt::format("{} in {}{}", error_text(bound_of(precision)), name_of(precision),
+                               precision == o.precisions.back() ? "\n" : ", ");
+    }
     for (const Row& row : rows) {
-      if (!row.result.passed()) {
+      if (!row.passed()) {
         std::cout << broken_text(row);
       }
     }

@@ -75,6 +75,10 @@ struct Flops {
   double attention_forward = 0;
   double attention_backward = 0;
   double total() const { return matmul + attention_forward + attention_backward; }
+  friend Flops operator-(const Flops& a, const Flops& b) {
+    return {a.matmul - b.matmul, a.attention_forward - b.attention_forward,
+            a.attention_backward - b.attention_backward};
+  }
 };
 
 class Backend {

@@ -52,6 +52,14 @@ void MetricsWriter::write(const StepMetrics& metrics) {
   }
   line["bytes_sent"] = metrics.bytes_sent;
   line["collectives"] = metrics.collectives;
+  if (metrics.offload) {
+    const OffloadTraffic& moved = *metrics.offload;
+    line["offload"] = {{"bytes_to_host", moved.to_host.value},
+                       {"bytes_to_device", moved.to_device.value},
+                       {"bytes_read_from_file", moved.file_read.value},
+                       {"bytes_written_to_file", moved.file_written.value},
+                       {"seconds_waited", moved.seconds_waited}};
+  }
   line["peak_bytes"] = peak_bytes(metrics.ledger);
   line["peak_resident_bytes"] = metrics.peak_resident.value;
   write_line(line);

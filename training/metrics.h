@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/device.h"
+#include "training/offload.h"
 
 namespace ringworld {
 
@@ -34,6 +35,7 @@ struct StepMetrics {
   std::optional<double> sgemm_fraction;  // model FLOPs over what OpenBLAS's sgemm does alone
   std::int64_t bytes_sent = 0;           // by this rank in this step
   std::int64_t collectives = 0;          // in this step
+  std::optional<OffloadTraffic> offload;  // of this rank in this step, where something is offloaded
   Ledger ledger;                         // of this rank's device, for its peaks in this step
   Bytes peak_resident;                   // of this rank's process, since its start
 };

@@ -15,17 +15,6 @@
 namespace ringworld {
 namespace {
 
-// One side of the comparison: a model in training.
-struct Side {
-  Side(const ParityOptions& options, Backend& its_backend)
-      : backend(its_backend), model(make_model(options.model, options.precision)) {}
-
-  Backend& backend;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Strategy> strategy;
-  std::unique_ptr<Optimizer> optimizer;
-};
-
 struct Comparison {
   double relative_error;
   double ratio;
@@ -33,8 +22,8 @@ struct Comparison {
 };
 constexpr std::int64_t comparison_fields = 3;
 
-// Every rank has the same control, so they all throw or none does.
-// `ours` are the control's elements from `first` on.
+// `ours` are the control's elements from `first` on. Every rank has the same control, so they all
+// throw or none does.
 Comparison compare(const std::string& what, std::span<const double> ours,
                    std::span<const double> control, std::int64_t first = 0) {
   double squares = 0;
@@ -69,22 +58,19 @@ Comparison compare(const std::string& what, std::span<const double> ours,
 class ParityCheck {
  public:
   ParityCheck(const ParityOptions& options, const TokenDataset& data, Backend& backend,
-              Communicator& communicator,
-              const std::function<std::unique_ptr<Backend>()>& make_control_backend)
-      : options_(options), data_(data), communicator_(communicator), ours_(options, backend) {
+              Communicator& communicator, const TrainingState::MakeBackend& make_backend)
+      : options_(options),
+        data_(data),
+        backend_(backend),
+        communicator_(communicator),
+        ours_(options.training, backend, communicator, make_backend) {
     check_plant();
-    ours_.strategy =
-        make_strategy(options.strategy, *ours_.model, backend, communicator, options.seed);
-    ours_.optimizer = make_optimizer(options.optimizer, ours_.strategy->shards(), backend);
     check_plant_has_a_place();
     if (communicator.rank() == 0) {
-      control_backend_ = make_control_backend();
-      control_.emplace(options, *control_backend_);
-      control_->strategy = make_single_process(*control_->model, *control_backend_, options.seed);
-      control_->optimizer =
-          make_optimizer(options.optimizer, control_->strategy->shards(), *control_backend_);
+      control_backend_ = make_backend(Device::create({}));
+      control_.emplace(options.training, *control_backend_);
     }
-    result_.tensors = static_cast<std::int64_t>(ours_.model->parameters().size());
+    result_.tensors = static_cast<std::int64_t>(ours_.model().parameters().size());
   }
 
   ParityResult run() {
@@ -108,12 +94,12 @@ class ParityCheck {
                                    options_.plant->rank, communicator_.world_size() - 1));
     }
     std::vector<std::string> names;
-    for (const auto& p : ours_.model->parameters()) {
+    for (const auto& p : ours_.model().parameters()) {
       names.push_back(p->name);
     }
     if (std::find(names.begin(), names.end(), options_.plant->tensor) == names.end()) {
       throw UsageError(fmt::format("--plant: the model {} has no tensor '{}'; did you mean '{}'?",
-                                   ours_.model->name(), options_.plant->tensor,
+                                   ours_.model().name(), options_.plant->tensor,
                                    nearest(options_.plant->tensor, names)));
     }
   }
@@ -123,7 +109,7 @@ class ParityCheck {
     if (!options_.plant) {
       return;
     }
-    const bool holds = std::ranges::any_of(ours_.strategy->shards(), [&](const Shard& shard) {
+    const bool holds = std::ranges::any_of(ours_.strategy().shards(), [&](const Shard& shard) {
       return shard.parameter->name == options_.plant->tensor;
     });
     const std::int64_t rank = communicator_.rank();
@@ -134,7 +120,7 @@ class ParityCheck {
     if (there == 0) {
       throw UsageError(fmt::format(
           "--plant: with {} rank {} holds no part of the gradient of '{}'; rank {} does",
-          options_.strategy.name, options_.plant->rank, options_.plant->tensor, first));
+          options_.training.strategy.name, options_.plant->rank, options_.plant->tensor, first));
     }
   }
 
@@ -142,10 +128,10 @@ class ParityCheck {
     sent_before_step_ = bytes_sent();
     const std::vector<HostBatch> micro_batches = our_micro_batches(step);
     const GradientStep ours =
-        compute_gradients(*ours_.model, ours_.backend, *ours_.strategy, &communicator_,
-                          micro_batches, {.checkpoint = options_.checkpoint});
+        compute_gradients(ours_.model(), backend_, ours_.strategy(), &communicator_,
+                          micro_batches, {.loss_scale = options_.loss_scale, .checkpoint = options_.checkpoint});
     result_.bytes_expected +=
-        ours_.strategy->expected_traffic(static_cast<int>(micro_batches.size()));
+        ours_.strategy().expected_traffic(static_cast<int>(micro_batches.size()));
     add_to_digest(std::bit_cast<std::int64_t>(ours.loss));
     if (step == 1 && options_.plant && options_.plant->rank == communicator_.rank()) {
       plant_fault();
@@ -153,8 +139,8 @@ class ParityCheck {
     double control_loss = 0;
     if (control_) {
       const HostBatch whole[] = {samples(step, 0, options_.batches.global_batch)};
-      control_loss = compute_gradients(*control_->model, control_->backend, *control_->strategy,
-                                       nullptr, whole)
+      control_loss = compute_gradients(control_->model(), *control_backend_, control_->strategy(),
+                                       nullptr, whole, {.loss_scale = options_.loss_scale})
                          .loss;
     }
     control_loss = communicator_.all_reduce_value(control_loss, ReduceOp::sum, "verify loss");
@@ -162,8 +148,8 @@ class ParityCheck {
     std::vector<std::string> names{"loss"};
     std::vector<Comparison> comparisons{
         compare("loss", std::span(&ours.loss, 1), std::span(&control_loss, 1))};
-    for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
-      names.push_back("gradient of " + ours_.model->parameters()[i]->name);
+    for (std::size_t i = 0; i < ours_.model().parameters().size(); ++i) {
+      names.push_back("gradient of " + ours_.model().parameters()[i]->name);
       comparisons.push_back(compare_gradient(names.back(), i));
     }
     judge(step, names, comparisons);
@@ -177,28 +163,30 @@ class ParityCheck {
     count_bytes();
     std::vector<std::string> names;
     std::vector<Comparison> comparisons;
-    for (std::size_t i = 0; i < ours_.model->parameters().size(); ++i) {
-      names.push_back("parameter " + ours_.model->parameters()[i]->name);
+    for (std::size_t i = 0; i < ours_.model().parameters().size(); ++i) {
+      names.push_back("parameter " + ours_.model().parameters()[i]->name);
       comparisons.push_back(compare_value(names.back(), i));
     }
     judge(step, names, comparisons);
   }
 
-  void update(Side& side) const {
-    side.strategy->begin_update();
-    side.optimizer->step(options_.learning_rate,
-                         clip_scale(side.strategy->gradient_norm(), options_.clip_norm));
-    side.strategy->finish_update();
+  void update(TrainingState& side) const {
+    side.strategy().begin_update();
+    side.optimizer().step(options_.learning_rate,
+                         clip_scale(side.strategy().gradient_norm() / options_.loss_scale,
+                                    options_.clip_norm) /
+                             options_.loss_scale);
+    side.strategy().finish_update();
   }
 
   // Each rank holds its shard of the gradient, or the whole, against the control's.
   Comparison compare_gradient(const std::string& what, std::size_t index) {
-    const Parameter& p = *ours_.model->parameters()[index];
+    const Parameter& p = *ours_.model().parameters()[index];
     const std::vector<double> control = control_tensor(index, &Strategy::full_gradient);
-    add_to_digest(ours_.backend.fingerprint(ours_.strategy->full_gradient(p)));
-    for (const Shard& shard : ours_.strategy->shards()) {
+    add_to_digest(backend_.fingerprint(ours_.strategy().full_gradient(p)));
+    for (const Shard& shard : ours_.strategy().shards()) {
       if (shard.parameter == &p) {
-        return compare(what, ours_.backend.download_values(shard.gradient), control,
+        return compare(what, backend_.download_values(shard.gradient), control,
                        shard.first_element);
       }
     }
@@ -207,25 +195,25 @@ class ParityCheck {
 
   Comparison compare_value(const std::string& what, std::size_t index) {
     const std::vector<double> control = control_tensor(index, &Strategy::full_value);
-    const Tensor ours = ours_.strategy->full_value(*ours_.model->parameters()[index]);
-    add_to_digest(ours_.backend.fingerprint(ours));
-    return compare(what, ours_.backend.download_values(ours), control);
+    const Tensor ours = ours_.strategy().full_value(*ours_.model().parameters()[index]);
+    add_to_digest(backend_.fingerprint(ours));
+    return compare(what, backend_.download_values(ours), control);
   }
 
   // Rank 0 sends the control's tensor to all.
   std::vector<double> control_tensor(std::size_t index,
                                      Tensor (Strategy::*whole)(const Parameter&)) {
     std::vector<double> values(
-        static_cast<std::size_t>(ours_.model->parameters()[index]->shape.elements()));
+        static_cast<std::size_t>(ours_.model().parameters()[index]->shape.elements()));
     if (control_) {
-      values = control_->backend.download_values(
-          ((*control_->strategy).*whole)(*control_->model->parameters()[index]));
+      values = control_backend_->download_values(
+          (control_->strategy().*whole)(*control_->model().parameters()[index]));
     }
-    const Tensor travels = ours_.backend.empty(
+    const Tensor travels = backend_.empty(
         DType::f64, Shape{static_cast<std::int64_t>(values.size())}, Category::workspace);
-    ours_.backend.upload_values(travels, values);
-    communicator_.broadcast(travels, 0, "verify " + ours_.model->parameters()[index]->name).wait();
-    return ours_.backend.download_values(travels);
+    backend_.upload_values(travels, values);
+    communicator_.broadcast(travels, 0, "verify " + ours_.model().parameters()[index]->name).wait();
+    return backend_.download_values(travels);
   }
 
   void add_to_digest(std::int64_t bits) {
@@ -238,33 +226,31 @@ class ParityCheck {
       return Bytes(communicator_.all_reduce_value(bytes.value, ReduceOp::sum, label));
     };
     result_.bytes_sent += all(bytes_sent() - sent_before_step_, "verify bytes");
-    const Ledger ledger = ours_.backend.device().ledger();
-    result_.state_held =
-        all(ledger.held_in(Category::parameters) + ledger.held_in(Category::gradients) +
-                ledger.held_in(Category::optimizer),
-            "verify memory");
-    const Copies copies = ours_.strategy->expected_copies();
-    const std::int64_t elements = ours_.model->parameter_count();
+    result_.state_held = all(state_in(backend_.device().ledger()) +
+                                 (ours_.host() != nullptr ? state_in(ours_.host()->ledger())
+                                                          : Bytes(0)),
+                             "verify memory");
+    const Copies copies = ours_.strategy().expected_copies();
+    const std::int64_t elements = ours_.model().parameter_count();
     result_.state_expected =
-        copies.parameters * elements * size_of(options_.precision) +
-        copies.gradients * elements * size_of(gradient_dtype(options_.precision)) +
+        copies.gradients * elements * size_of(gradient_dtype(precision())) +
+        copies.parameters * elements * parameter_bytes_per_element() +
         copies.optimizer * elements * optimizer_bytes_per_element();
   }
 
   // Takes every rank's comparisons into the result.
   void judge(std::int64_t step, const std::vector<std::string>& names,
              const std::vector<Comparison>& own) {
-    Backend& backend = ours_.backend;
     const auto count = static_cast<std::int64_t>(own.size());
     const std::int64_t ranks = communicator_.world_size();
     const Tensor mine =
-        backend.empty(DType::f64, {count, comparison_fields}, Category::communication);
+        backend_.empty(DType::f64, {count, comparison_fields}, Category::communication);
     const Tensor all =
-        backend.empty(DType::f64, {ranks, count, comparison_fields}, Category::communication);
-    backend.upload(mine, std::as_bytes(std::span(own)));
+        backend_.empty(DType::f64, {ranks, count, comparison_fields}, Category::communication);
+    backend_.upload(mine, std::as_bytes(std::span(own)));
     communicator_.all_gather(all, mine, "verify comparisons").wait();
     std::vector<Comparison> everyones(static_cast<std::size_t>(ranks * count));
-    backend.download(std::as_writable_bytes(std::span(everyones)), all);
+    backend_.download(std::as_writable_bytes(std::span(everyones)), all);
 
     result_.comparisons += count;
     for (std::size_t i = 0; i < own.size(); ++i) {
@@ -292,18 +278,36 @@ class ParityCheck {
   }
 
   void plant_fault() {
-    for (const Shard& shard : ours_.strategy->shards()) {
+    for (const Shard& shard : ours_.strategy().shards()) {
       if (shard.parameter->name == options_.plant->tensor) {
-        ours_.backend.scale(shard.gradient, options_.plant->factor);
+        backend_.scale(shard.gradient, options_.plant->factor);
       }
     }
   }
 
-  // The states, and beside a 16-bit parameter its master copy.
+  static Bytes state_in(const Ledger& ledger) {
+    return ledger.held_in(Category::parameters) + ledger.held_in(Category::gradients) +
+           ledger.held_in(Category::optimizer);
+  }
+  DType precision() const { return options_.training.precision; }
+
+  // On device and host: what is in a file is counted there in pages.
+  Bytes parameter_bytes_per_element() const {
+    const bool in_file =
+        ours_.file() != nullptr && options_.training.offload.what == Offload::parameters;
+    return in_file ? Bytes(0) : size_of(precision());
+  }
+
+  // The states, beside a 16-bit parameter its master copy, and a copy of the parameter where that
+  // is its own master and masters are offloaded.
   Bytes optimizer_bytes_per_element() const {
-    const DType wide = gradient_dtype(options_.precision);
-    const int masters = wide == options_.precision ? 0 : 1;
-    return (UpdateRule(options_.optimizer).states() + masters) * size_of(wide);
+    const DType wide = gradient_dtype(precision());
+    const Offload offload = options_.training.offload.what;
+    const int masters = wide != precision() || offload == Offload::master ? 1 : 0;
+    const bool states_in_file = ours_.file() != nullptr;
+    const bool masters_in_file = states_in_file && offload != Offload::optimizer;
+    const int states = UpdateRule(options_.training.optimizer).states();
+    return ((states_in_file ? 0 : states) + (masters_in_file ? 0 : masters)) * size_of(wide);
   }
 
   Bytes bytes_sent() const {
@@ -317,14 +321,14 @@ class ParityCheck {
   }
 
   HostBatch samples(std::int64_t step, std::int64_t first, std::int64_t count) const {
-    const SampleOrder order(options_.seed, data_.samples());
+    const SampleOrder order(options_.training.seed, data_.samples());
     const std::int64_t position = (step - 1) * options_.batches.global_batch + first;
     std::vector<std::int64_t> indices;
     for (std::int64_t i = 0; i < count; ++i) {
       indices.push_back(order.at(position + i));
     }
     HostBatch batch = read_batch(data_, indices);
-    batch.draw_dropout(options_.seed, position);
+    batch.draw_dropout(options_.training.seed, position);
     return batch;
   }
 
@@ -339,10 +343,11 @@ class ParityCheck {
 
   const ParityOptions& options_;
   const TokenDataset& data_;
+  Backend& backend_;
   Communicator& communicator_;
-  Side ours_;
+  TrainingState ours_;
   std::unique_ptr<Backend> control_backend_;  // rank 0 only
-  std::optional<Side> control_;               // rank 0 only
+  std::optional<TrainingState> control_;               // rank 0 only
   Bytes sent_before_step_;
   ParityResult result_;
 };
@@ -351,8 +356,8 @@ class ParityCheck {
 
 ParityResult check_parity(const ParityOptions& options, const TokenDataset& data, Backend& backend,
                           Communicator& communicator,
-                          const std::function<std::unique_ptr<Backend>()>& make_control_backend) {
-  return ParityCheck(options, data, backend, communicator, make_control_backend).run();
+                          const TrainingState::MakeBackend& make_backend) {
+  return ParityCheck(options, data, backend, communicator, make_backend).run();
 }
 
 }  // namespace ringworld

@@ -15,11 +15,9 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "models/model.h"
-#include "parallel/strategy.h"
 #include "training/batch_plan.h"
 #include "training/data.h"
-#include "training/optimizer.h"
+#include "training/training_state.h"
 
 namespace ringworld {
 
@@ -32,16 +30,13 @@ struct Plant {
 };
 
 struct ParityOptions {
-  ModelOptions model = {};
-  DType precision = DType::f64;
-  StrategyOptions strategy = {};
-  OptimizerOptions optimizer = {};
+  TrainingSetup training = {};
   double learning_rate = 1e-3;
   double clip_norm = 0;  // 0: gradients are not clipped
   BatchPlan batches = {};
   std::int64_t checkpoint = 0;  // MicroBatchOptions
+  double loss_scale = 1;        // of both sides
   std::int64_t steps = 3;
-  std::uint64_t seed = 0;
   double bound = 0;  // on every relative error
   std::optional<Plant> plant = {};
 };
@@ -81,11 +76,12 @@ struct ParityResult {
 };
 
 // Every rank calls, and every rank returns the same. The control's memory is on a device of its
-// own, without a budget, made by `make_control_backend` on rank 0. Throws UsageError when the plant
-// names no tensor of the model or no rank of the world. Stops at the first comparison that breaks
-// the bound.
+// own, without a budget, with a backend that `make_backend` makes on rank 0, as it makes those of
+// tiers. Throws UsageError when the plant names no tensor of the model or no rank of the world, or
+// when the strategy leaves that rank no part of it. Stops at the first comparison that breaks the
+// bound.
 ParityResult check_parity(const ParityOptions& options, const TokenDataset& data, Backend& backend,
                           Communicator& communicator,
-                          const std::function<std::unique_ptr<Backend>()>& make_control_backend);
+                          const TrainingState::MakeBackend& make_backend);
 
 }  // namespace ringworld

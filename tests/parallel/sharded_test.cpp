@@ -28,15 +28,15 @@ ModelOptions odd_gpt() {
 
 ParityOptions row(int ranks, int accumulation, StrategyOptions strategy,
                   DType precision = DType::f64) {
-  return {
-      .model = odd_gpt(),
-      .precision = precision,
-      .strategy = std::move(strategy),
-      .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw : OptimizerKind::sgd},
-      .learning_rate = 0.01,
-      .clip_norm = 0.1,  // below what the norms are
-      .batches = plan_batches(2 * ranks * accumulation, 2, ranks),
-      .bound = precision == DType::f64 ? 1e-12 : 1e-5};
+  return {.training = {.model = odd_gpt(),
+                       .precision = precision,
+                       .strategy = std::move(strategy),
+                       .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw
+                                                                     : OptimizerKind::sgd}},
+          .learning_rate = 0.01,
+          .clip_norm = 0.1,  // below what the norms are
+          .batches = plan_batches(2 * ranks * accumulation, 2, ranks),
+          .bound = precision == DType::f64 ? 1e-12 : 1e-5};
 }
 
 ParityResult check(int ranks, const ParityOptions& options, bool reproducible = false) {
@@ -46,7 +46,9 @@ ParityResult check(int ranks, const ParityOptions& options, bool reproducible = 
     Communicator communicator(transport, *backend, {.reproducible = reproducible});
     const TokenDataset data = whole_dataset(TokenStream::synthetic(11, 1000, 3), 6);
     results[static_cast<std::size_t>(transport.rank())] =
-        check_parity(options, data, *backend, communicator, make_test_backend);
+        check_parity(options, data, *backend, communicator, [](std::shared_ptr<Device> device) {
+          return make_cpu_backend(std::move(device), /*threads=*/1);
+        });
   });
   return results[0];
 }
@@ -94,14 +96,14 @@ TEST(Sharded, OtherModelsAndPrecisions) {
     SCOPED_TRACE(name);
     expect_passes(check(3, row(3, 1, {.name = name}, DType::f32)));
     ParityOptions mlp = row(4, 1, {.name = name});
-    mlp.model = {.name = "mlp", .layers = 2, .width = 5, .hidden = 3, .vocabulary = 11};
+    mlp.training.model = {.name = "mlp", .layers = 2, .width = 5, .hidden = 3, .vocabulary = 11};
     expect_passes(check(4, mlp));
     // Width 4, as a layer norm's two tensors among 5 ranks: shards that are empty, or hold parts of
     // two parameters.
     ParityOptions tiny = row(5, 1, {.name = name});
-    tiny.model.width = 4;
-    tiny.model.heads = 1;
-    tiny.model.hidden = 1;
+    tiny.training.model.width = 4;
+    tiny.training.model.heads = 1;
+    tiny.training.model.hidden = 1;
     expect_passes(check(5, tiny));
   }
 }
@@ -135,6 +137,35 @@ TEST(Sharded, HasTheBitsOfDdpInReproducibleMode) {
     if (accumulation == 1) {  // else other sums are rounded
       EXPECT_EQ(digest({.name = "zero2"}), ddp);
       EXPECT_EQ(digest({.name = "fsdp", .reshard_after_forward = false}), ddp);
+    }
+  }
+}
+
+// Offloaded, every level computes the same bits as resident, and the memory is where it should be.
+TEST(Sharded, OffloadedItComputesTheSameBits) {
+  for (const DType precision : {DType::f32, DType::bf16}) {
+    for (const char* name : {"zero1", "fsdp"}) {
+      ParityOptions options = row(3, 2, {.name = name}, precision);
+      options.training.optimizer.kind = OptimizerKind::adamw;
+      options.bound = 1;  // what matters here are the bits of two strategies
+      const std::uint64_t resident = check(3, options, /*reproducible=*/true).digest;
+      for (const Offload what : {Offload::optimizer, Offload::master, Offload::parameters}) {
+        for (const OffloadTo where : all_offload_targets) {
+          options.training.offload = {.what = what, .where = where};
+          if (where == OffloadTo::file) {
+            options.training.offload.path = testing::TempDir();
+          }
+          if (what == Offload::parameters && std::string(name) != "fsdp") {
+            EXPECT_NE(refusal(options.training, 3), "");
+            continue;
+          }
+          SCOPED_TRACE(testing::Message() << name << " " << name_of(precision) << " "
+                                          << name_of(what) << " to " << name_of(where));
+          const ParityResult result = check(3, options, /*reproducible=*/true);
+          EXPECT_EQ(result.digest, resident);
+          expect_passes(result);
+        }
+      }
     }
   }
 }

@@ -16,14 +16,15 @@ std::unique_ptr<Backend> make_test_backend() {
 
 ParityOptions options_for(int ranks, int accumulation, DType precision) {
   return {
-      .model = {.name = "gpt2-tiny",
-                .layers = 2,
-                .heads = 2,
-                .width = 8,
-                .vocabulary = 11,
-                .context = 6},
-      .precision = precision,
-      .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw : OptimizerKind::sgd},
+      .training = {.model = {.name = "gpt2-tiny",
+                             .layers = 2,
+                             .heads = 2,
+                             .width = 8,
+                             .vocabulary = 11,
+                             .context = 6},
+                   .precision = precision,
+                   .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw
+                                                                 : OptimizerKind::sgd}},
       .learning_rate = 0.01,
       .batches = plan_batches(2 * ranks * accumulation, 2, ranks),
       .bound = precision == DType::f64 ? 1e-12 : 1e-5};
@@ -37,7 +38,9 @@ ParityResult check(int ranks, const ParityOptions& options) {
     Communicator communicator(transport, *backend);
     const TokenDataset data = whole_dataset(TokenStream::synthetic(11, 1000, 3), 6);
     results[static_cast<std::size_t>(transport.rank())] =
-        check_parity(options, data, *backend, communicator, make_test_backend);
+        check_parity(options, data, *backend, communicator, [](std::shared_ptr<Device> device) {
+          return make_cpu_backend(std::move(device), /*threads=*/1);
+        });
   });
   for (const ParityResult& result : results) {
     EXPECT_EQ(result.largest.relative_error, results[0].largest.relative_error);
@@ -67,7 +70,7 @@ TEST(Parity, DdpEqualsASingleProcessWithDropout) {
   for (const int ranks : {1, 2, 3}) {
     for (const int accumulation : {1, 3}) {
       ParityOptions options = options_for(ranks, accumulation, DType::f64);
-      options.model.dropout = 0.2;
+      options.training.model.dropout = 0.2;
       const ParityResult result = check(ranks, options);
       EXPECT_TRUE(result.passed()) << result.largest.what << " " << result.largest.relative_error;
     }
