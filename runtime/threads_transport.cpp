@@ -1,7 +1,7 @@
 // Ranks as threads of one process. Nothing is buffered: a receive copies straight from the sender's
 // tensor, on the receiver's thread, and the send completes then; what is read is the sender's
-// tensor itself. That makes it the strictest transport there is, and one that ThreadSanitizer can
-// see through.
+// memory itself, which the reader does not keep alive. That makes it the strictest transport there
+// is, and one that ThreadSanitizer can see through.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -122,7 +122,10 @@ class ThreadsTransport final : public Transport {
 
   Tensor reading(Ticket ticket) override {
     const std::lock_guard lock(hub_.mutex);
-    return readings_.at(ticket)->tensor;
+    const Tensor& x = readings_.at(ticket)->tensor;
+    const auto memory = std::make_shared<const Storage>(
+        nullptr, x.storage()->address(), x.storage()->bytes(), x.storage()->category());
+    return Tensor(x.dtype(), x.shape(), memory, x.first_element());
   }
 
   void done_reading(Ticket ticket) override {
@@ -175,8 +178,7 @@ class ThreadsTransport final : public Transport {
 
   Board& board() override { return hub_.boards[rank_]; }
 
-  std::vector<std::optional<Said>> statements(
-      std::chrono::milliseconds /*patience*/) override {
+  std::vector<std::optional<Said>> statements(std::chrono::milliseconds /*patience*/) override {
     std::vector<std::optional<Said>> statements;
     for (const Board& board : hub_.boards) {
       statements.push_back(Said{ringworld::read(board), true});
@@ -292,6 +294,7 @@ class ThreadsTransport final : public Transport {
 
   // With the mutex held: the rank that sent it may go on.
   void finish(Posted& send) {
+    send.tensor = Tensor();  // before that rank can see it: what it holds is its own business then
     send.state = Posted::State::done;
     hub_.wake_all();
   }
