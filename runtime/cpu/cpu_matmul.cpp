@@ -5,6 +5,7 @@
 #include "runtime/cpu/blas.h"
 #include "runtime/cpu/checks.h"
 #include "runtime/cpu/cpu_backend.h"
+#include "runtime/cpu/narrow_matmul.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/rows.h"
 #include "runtime/raw.h"
@@ -12,15 +13,20 @@
 namespace ringworld {
 namespace {
 
+// How many rows or columns of out (m, n), whichever are more, are worth a thread.
+std::int64_t rows_or_columns_per_part(std::int64_t m, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t products_per_part = 1 << 18;
+  constexpr std::int64_t border = 16;  // parts begin at multiples: whole vectors, whole cache lines
+  const std::int64_t shorter = std::max<std::int64_t>(1, std::min(m, n) * k);
+  return (products_per_part / shorter / border + 1) * border;
+}
+
 // out (m, n), beside op(a) (m, k) and op(b) (k, n), cut along its longer side: rows of out need
 // those of op(a), columns those of op(b).
 template <typename T>
 void parallel_gemm(int threads, std::int64_t m, std::int64_t n, std::int64_t k,
                    const MatrixView<T>& a, const MatrixView<T>& b, T beta, T* out) {
-  constexpr std::int64_t products_per_part = 1 << 18;
-  constexpr std::int64_t border = 16;  // parts begin at multiples: whole vectors, whole cache lines
-  const std::int64_t shorter = std::max<std::int64_t>(1, std::min(m, n) * k);
-  const std::int64_t grain = (products_per_part / shorter / border + 1) * border;
+  const std::int64_t grain = rows_or_columns_per_part(m, n, k);
   if (m >= n) {
     for_each_range(threads, m, grain, [&](std::int64_t begin, std::int64_t end) {
       const T* const rows = a.data + (a.transposed ? begin : begin * a.stride);
@@ -49,18 +55,27 @@ void CpuBackend::matmul(const Tensor& out, const Tensor& a, const Tensor& b,
             ? (options.transpose_b ? "(M, N) = (K, M)^T (N, K)^T" : "(M, N) = (K, M)^T (K, N)")
             : (options.transpose_b ? "(M, N) = (M, K) (N, K)^T" : "(M, N) = (M, K) (K, N)"),
         {&out, &a, &b});
-  const Tensor wide_a = widened(a);
-  const Tensor wide_b = widened(b);
-  const Tensor wide_out = options.accumulate ? widened(out) : wide_output(out);
+  if (a.dtype() != wide_dtype(a.dtype())) {
+    const std::int64_t longer = std::max(m, n);
+    const std::int64_t grain = rows_or_columns_per_part(m, n, k);
+    const std::int64_t per_part =
+        NarrowTile::of(m, n, k).workspace_elements(out.dtype() == a.dtype());
+    const Tensor workspace = empty(
+        DType::f32, Shape{count_parts(threads_, longer, grain), per_part}, Category::workspace);
+    const NarrowProduct product{
+        m, n, k, options.transpose_a, options.transpose_b, options.accumulate, out, a, b};
+    for_each_part(threads_, longer, grain,
+                  [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+                    multiply_narrow(product, begin, end, raw<float>(workspace) + part * per_part);
+                  });
+    return;
+  }
   const auto run = [&]<typename T>() {
-    parallel_gemm<T>(threads_, m, n, k, {raw<T>(wide_a), width_of(a), options.transpose_a},
-                     {raw<T>(wide_b), width_of(b), options.transpose_b},
-                     options.accumulate ? T{1} : T{0}, raw<T>(wide_out));
+    parallel_gemm<T>(threads_, m, n, k, {raw<T>(a), width_of(a), options.transpose_a},
+                     {raw<T>(b), width_of(b), options.transpose_b},
+                     options.accumulate ? T{1} : T{0}, raw<T>(out));
   };
   out.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
-  if (!wide_out.same_view(out)) {
-    cast(out, wide_out);
-  }
 }
 
 void CpuBackend::fill_rows(const Tensor& out, const Tensor& bias) {
