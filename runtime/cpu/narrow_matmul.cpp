@@ -39,7 +39,8 @@ void round(const Block& block, const float* wide) {
   }
 }
 
-// body(range) for [begin, end) in steps; once with an empty range if there is nothing, when `once`.
+// body(range) for [begin, end) in steps; once with an empty range if there is nothing, when
+// `once`.
 template <typename Body>
 void for_each_tile(Range range, std::int64_t step, bool once, const Body& body) {
   std::int64_t begin = range.begin;

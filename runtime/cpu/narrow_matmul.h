@@ -1,7 +1,7 @@
-// Matrix products of the 16-bit formats: OpenBLAS multiplies in f32, so operands are widened on the
-// way, tile by tile. A tile is made right before it is used, in memory that stays in the cache, and
-// costs a few percent of the product; whole operands widened beforehand would go through main
-// memory twice, and need workspace twice as large as themselves.
+// Matrix products of the 16-bit formats: OpenBLAS multiplies in f32, so operands are widened on
+// the way, tile by tile. A tile is made right before it is used, in memory that stays in the
+// cache; whole operands widened beforehand would go through main memory twice, and need workspace
+// twice as large as themselves.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,8 @@ struct NarrowTile {
   }
 };
 
-// Rows [begin, end) of out where it is at least as high as wide, else these columns, on the calling
-// thread. `workspace` has the elements that the product's tile asks for.
+// Rows [begin, end) of out where it is at least as high as wide, else these columns, on the
+// calling thread. `workspace` has the elements that the product's tile asks for.
 void multiply_narrow(const NarrowProduct& product, std::int64_t begin, std::int64_t end,
                      float* workspace);
 

@@ -66,8 +66,8 @@ TEST(CpuMatmul, TakesTheLastAxisAsColumns) {
   EXPECT_EQ(backend->download_values(out), backend->download_values(flat));
 }
 
-// Small integers, whose sums are exact in f32 in any order: a product of 16-bit operands is that of
-// the same numbers in f32, rounded once, wherever the borders of its tiles are.
+// Small integers, whose sums are exact in f32 in any order: a product of 16-bit operands is that
+// of the same numbers in f32, rounded once, wherever the borders of its tiles are.
 TEST(CpuMatmul, TilesOf16BitProductsJoin) {
   const auto integers = [](Backend& backend, DType dtype, Shape shape, std::size_t step) {
     Values values(static_cast<std::size_t>(shape.elements()));
