@@ -5,7 +5,8 @@
 // reaches in this process (McCalpin, 1995; its bytes, too, are counted without write-allocate).
 // Activations of this size fit the second- or third-level cache, so shares above 1 are no error;
 // the rows called "large" do not. `step` is one of everything but the large matrix products, as one
-// optimizer step of a rank needs them: its share of the step is what the kernels cost a user.
+// optimizer step of a rank needs them: its share of the step is what the kernels cost a user. The
+// rows called "matmul" are there to hold bf16 against f32: widening should cost little.
 #include <algorithm>
 #include <ctime>
 #include <functional>
@@ -138,6 +139,9 @@ std::vector<Row> Kernels::rows(DType dtype) {
   const Tensor g = activation(dtype, Shape{large});
   const Tensor other =
       k.empty(dtype == DType::f32 ? DType::bf16 : DType::f32, Shape{large}, Category::activations);
+  const Tensor fc = activation(dtype, Shape{4 * width, width});
+  const Tensor dfc = activation(gradient_dtype(dtype), Shape{4 * width, width});
+  const Tensor dtable = activation(gradient_dtype(dtype), Shape{vocabulary, width});
   const Shape matrix{large / width, width};
   const std::int64_t matrix_elements = matrix.elements();
   const Tensor norm_mean = k.zeros(DType::f32, Shape{matrix[0]}, Category::activations);
@@ -162,6 +166,7 @@ std::vector<Row> Kernels::rows(DType dtype) {
       {"large fill", b, 0, [=, &k] { k.fill(m, 0); }},
       {"large copy", 2 * b, 0, [=, &k] { k.copy(m, p); }},
       {"large cast", b + other.bytes().value, 0, [=, &k] { k.cast(other, p); }},
+      {"large dropout", 2 * b, 0, [=, &k] { k.dropout(m, p, {.seed = 3}, 0, 0.1); }},
       {"large normal", b, 0, [=, &k] { k.normal(p, {.seed = 3}, 0, 0, 0.02); }},
       {"large gelu_forward", 2 * b, 0, [=, &k] { k.gelu_forward(m, g); }},
       {"large gelu_backward", 3 * b, 0, [=, &k] { k.gelu_backward(m, m, g); }},
@@ -172,6 +177,16 @@ std::vector<Row> Kernels::rows(DType dtype) {
          k.layer_norm_backward(mm, weight, bias, gm, pm, weight, norm_mean, norm_deviation);
        }},
       {"large sum_rows", matrix_elements * size, 0, [=, &k] { k.sum_rows(bias, gm); }},
+      {"matmul fc forward", 0, 0,
+       [=, &k] { k.matmul(dhidden, x, fc, {.transpose_b = true, .accumulate = true}); }},
+      {"matmul fc weight gradient", 0, 0,
+       [=, &k] { k.matmul(dfc, hidden, x, {.transpose_a = true, .accumulate = true}); }},
+      {"matmul fc input gradient", 0, 0, [=, &k] { k.matmul(z, hidden, fc); }},
+      {"matmul logits forward", 0, 0,
+       [=, &k] { k.matmul(dlogits, x, table, {.transpose_b = true}); }},
+      {"matmul logits weight gradient", 0, 0,
+       [=, &k] { k.matmul(dtable, logits, x, {.transpose_a = true, .accumulate = true}); }},
+      {"matmul logits input gradient", 0, 0, [=, &k] { k.matmul(z, logits, table); }},
       {"large fill_rows", matrix_elements * size, 0, [=, &k] { k.fill_rows(mm, bias); }},
   };
   // The optimizer goes over all parameters: as many passes over the large arrays as they hold.

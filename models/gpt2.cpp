@@ -16,9 +16,9 @@ namespace {
 // y = middle + dropout(feed_forward(ln_2(middle))),
 // middle = x + dropout(c_proj(attention(c_attn(ln_1(x))))).
 //
-// Saved for a token, in elements: x C, qkv 3C, middle C, hidden H and, unless attention is computed
-// again, attended C and one log-sum-exp for each head. The outputs of layer norms and GELU are
-// always computed again in backward.
+// Saved for a token, in elements: x C, qkv 3C, middle C, hidden H and, unless attention is
+// computed again, attended C and one log-sum-exp for each head. The outputs of layer norms and
+// GELU are always computed again in backward.
 class Block : public Unit {
  public:
   Block(std::string name, const ModelOptions& options, LayerNorm ln_1, Linear c_attn, Linear c_proj,

@@ -57,9 +57,9 @@ struct LayerNorm {
 // Adds `name`.weight (width), one, and `name`.bias (width), zero.
 LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t width);
 
-// Zeroes elements at random and scales up the others (Backend::dropout). The mask of element c of a
-// token is a function of the batch's seed, `stream`, the token's place in the run and c; backward
-// draws it again.
+// Zeroes elements at random and scales up the others (Backend::dropout). The mask of element c of
+// a token is a function of the batch's seed, `stream`, the token's place in the run and c;
+// backward draws it again.
 struct Dropout {
   double probability = 0;
   std::uint32_t stream = 0;  // stream_of a name that no other dropout of the model has

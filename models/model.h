@@ -138,8 +138,8 @@ struct ModelOptions {
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
   // The probability of dropping an element, 0 <= dropout < 1: of the embedding and of every branch
-  // that adds to the residual, as GPT-2 does, but not of attention's probabilities, which are never
-  // all there; mlp drops of the embedding and of each layer's output.
+  // that adds to the residual, as GPT-2 does, but not of attention's probabilities, which are
+  // never all there; mlp drops of the embedding and of each layer's output.
   double dropout = 0;
   // Compute attention's output and log-sum-exp again in backward instead of saving them (selective
   // recomputation, Korthikanti et al., 2022); the gradients are the same bits.
@@ -147,8 +147,8 @@ struct ModelOptions {
 };
 
 // Builds the model, without memory for its parameters. Throws UsageError for an unknown name (with
-// the nearest), dimensions that are negative, too large or that the model does not have, heads that
-// do not divide the width, or a dropout that is no probability below 1.
+// the nearest), dimensions that are negative, too large or that the model does not have, heads
+// that do not divide the width, or a dropout that is no probability below 1.
 std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype);
 std::vector<std::string> model_names();
 

@@ -163,8 +163,8 @@ class Backend {
 
   // Inverted dropout (Srivastava et al., JMLR 2014): out[i] = x[i] / (1 - probability) where
   // random_uniform(key, first_index + i) >= probability, else 0; out may be x. The mask is not
-  // kept: backward is the same call on the gradient. Probability is in [0, 1); with 0 out is x, bit
-  // for bit.
+  // kept: backward is the same call on the gradient. Probability is in [0, 1); with 0 out is x,
+  // bit for bit.
   virtual void dropout(const Tensor& out, const Tensor& x, const RandomKey& key,
                        std::int64_t first_index, double probability) = 0;
 

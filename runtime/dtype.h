@@ -20,8 +20,8 @@ inline Bytes size_of(DType dtype) {  // of one element
 }
 std::string_view name_of(DType dtype);  // "f64", "bf16", ...
 bool is_floating(DType dtype);
-// The dtype in which sums and statistics of tensors of `dtype` are kept: f64 for f64, else f32. The
-// contracts' "f32/f64".
+// The dtype in which sums and statistics of tensors of `dtype` are kept: f64 for f64, else f32.
+// The contracts' "f32/f64".
 inline DType wide_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }

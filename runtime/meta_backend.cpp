@@ -42,7 +42,7 @@ class MetaBackend final : public Backend {
   void matmul(const Tensor& out, const Tensor& a, const Tensor& b,
               const MatmulOptions& options) override {
     count_matmul(out, a, options);
-    matmul_workspace(*this, out, a, b);
+    matmul_workspace(*this, out, a, b, options);
   }
   void fill_rows(const Tensor&, const Tensor&) override {}
   void sum_rows(const Tensor&, const Tensor&) override {}

@@ -1,9 +1,9 @@
 // A sum that is more exact than any f64 it becomes: an unevaluated pair of f64, about 100 bits.
 //
-// The norm of a gradient is added up over elements, threads, buckets, shards and ranks. In f64 each
-// of these ways gives other last bits; here they all give the same f64, as long as the exact sum
-// does not lie within some 2^-100 of itself from the middle between two neighbours. Squares of f32
-// and of the 16-bit formats are exact in f64; a square of f64 is added as the pair it is.
+// The norm of a gradient is added up over elements, threads, buckets, shards and ranks. In f64
+// each of these ways gives other last bits; here they all give the same f64, as long as the exact
+// sum does not lie within some 2^-100 of itself from the middle between two neighbours. Squares of
+// f32 and of the 16-bit formats are exact in f64; a square of f64 is added as the pair it is.
 //
 // Error-free sums and products: Dekker (1971) and Knuth (TAOCP 2, 4.2.2). Sum of pairs: Joldes,
 // Muller and Popescu, "Tight and rigorous error bounds for basic building blocks of double-word

@@ -1,10 +1,10 @@
-// Loss scaling (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2): the loss,
-// and so every gradient, is multiplied with a scale, so that small gradients do not become zero in
-// f16 on their way down; the optimizer divides it out again. A scale that is too large makes
-// gradients overflow: such a step is skipped. The dynamic scale looks for the largest that does
-// not, as in Megatron-LM and DeepSpeed: it grows after a while without overflows, and backs off at
-// an overflow, but not at the first ones after it grew (hysteresis), which a single batch may
-// cause.
+// Loss scaling (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2): the
+// loss, and so every gradient, is multiplied with a scale, so that small gradients do not become
+// zero in f16 on their way down; the optimizer divides it out again. A scale that is too large
+// makes gradients overflow: such a step is skipped. The dynamic scale looks for the largest that
+// does not, as in Megatron-LM and DeepSpeed: it grows after a while without overflows, and backs
+// off at an overflow, but not at the first ones after it grew (hysteresis), which a single batch
+// may cause.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include "runtime/cpu/blas.h"
 #include "runtime/cpu/checks.h"
 #include "runtime/cpu/cpu_backend.h"
+#include "runtime/cpu/narrow_matmul.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/rows.h"
 #include "runtime/cpu/workspace.h"
@@ -18,10 +19,7 @@ namespace {
 template <typename T>
 void parallel_gemm(int threads, std::int64_t m, std::int64_t n, std::int64_t k,
                    const MatrixView<T>& a, const MatrixView<T>& b, T beta, T* out) {
-  constexpr std::int64_t products_per_part = 1 << 18;
-  constexpr std::int64_t border = 16;  // parts begin at multiples: whole vectors, whole cache lines
-  const std::int64_t shorter = std::max<std::int64_t>(1, std::min(m, n) * k);
-  const std::int64_t grain = (products_per_part / shorter / border + 1) * border;
+  const std::int64_t grain = matmul_grain(m, n, k);
   if (m >= n) {
     for_each_range(threads, m, grain, [&](std::int64_t begin, std::int64_t end) {
       const T* const rows = a.data + (a.transposed ? begin : begin * a.stride);
@@ -51,19 +49,23 @@ void CpuBackend::matmul(const Tensor& out, const Tensor& a, const Tensor& b,
             : (options.transpose_b ? "(M, N) = (M, K) (N, K)^T" : "(M, N) = (M, K) (K, N)"),
         {&out, &a, &b});
   count_matmul(out, a, options);
-  const MatmulWorkspace wide = matmul_workspace(*this, out, a, b);
-  cast_unless_same(wide.a, a);
-  cast_unless_same(wide.b, b);
-  if (options.accumulate) {
-    cast_unless_same(wide.out, out);
+  if (a.dtype() != wide_dtype(a.dtype())) {
+    const Tensor workspace = matmul_workspace(*this, out, a, b, options);
+    const std::int64_t per_part = workspace.shape()[1];
+    const NarrowProduct product{
+        m, n, k, options.transpose_a, options.transpose_b, options.accumulate, out, a, b};
+    for_each_part(threads_, std::max(m, n), matmul_grain(m, n, k),
+                  [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+                    multiply_narrow(product, begin, end, raw<float>(workspace) + part * per_part);
+                  });
+    return;
   }
   const auto run = [&]<typename T>() {
-    parallel_gemm<T>(threads_, m, n, k, {raw<T>(wide.a), width_of(a), options.transpose_a},
-                     {raw<T>(wide.b), width_of(b), options.transpose_b},
-                     options.accumulate ? T{1} : T{0}, raw<T>(wide.out));
+    parallel_gemm<T>(threads_, m, n, k, {raw<T>(a), width_of(a), options.transpose_a},
+                     {raw<T>(b), width_of(b), options.transpose_b},
+                     options.accumulate ? T{1} : T{0}, raw<T>(out));
   };
   out.dtype() == DType::f64 ? run.operator()<double>() : run.operator()<float>();
-  cast_unless_same(out, wide.out);
 }
 
 void CpuBackend::fill_rows(const Tensor& out, const Tensor& bias) {

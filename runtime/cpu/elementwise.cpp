@@ -47,8 +47,8 @@ struct WideLanes {
 
   static HWY_INLINE WideLanes zero() { return {hn::Zero(Doubles()), hn::Zero(Doubles())}; }
 
-  // += x, where what the addition rounds off is collected in low. Low is rounded itself, so this is
-  // for a few dozen additions; add() puts them together without that loss.
+  // += x, where what the addition rounds off is collected in low. Low is rounded itself, so this
+  // is for a few dozen additions; add() puts them together without that loss.
   HWY_INLINE void collect(DoubleVector x) {
     const auto total = hn::Add(high, x);
     const auto x_part = hn::Sub(total, high);

@@ -1,5 +1,5 @@
-// Uniform random numbers, a vector at a time: what random_uniform (runtime/random.cpp) computes; it
-// stays the definition. Included once for each instruction set, as simd-inl.h is.
+// Uniform random numbers, a vector at a time: what random_uniform (runtime/random.cpp) computes;
+// it stays the definition. Included once for each instruction set, as simd-inl.h is.
 #if defined(RINGWORLD_RUNTIME_CPU_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RINGWORLD_RUNTIME_CPU_PHILOX_INL_H_
 #undef RINGWORLD_RUNTIME_CPU_PHILOX_INL_H_
@@ -85,8 +85,8 @@ HWY_INLINE UniformPair uniform_pair(const RandomKey& key, std::uint64_t first_bl
 #endif
 
 // body(i, count, values) for batches of [0, n), where values[0, count) come from the pair that
-// `make(first_block)` returns for the indices first_index + i and on. The first batch starts at the
-// block of the first element, which may be the second of its block.
+// `make(first_block)` returns for the indices first_index + i and on. The first batch starts at
+// the block of the first element, which may be the second of its block.
 template <class Make, class Body>
 HWY_INLINE void for_each_pair(std::uint64_t first_index, std::int64_t n, Make make, Body body) {
   const Doubles d;

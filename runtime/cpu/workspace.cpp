@@ -1,6 +1,7 @@
 #include "runtime/cpu/workspace.h"
 
 #include "runtime/cpu/checks.h"
+#include "runtime/cpu/narrow_matmul.h"
 #include "runtime/cpu/parallel.h"
 #include "runtime/cpu/types.h"
 
@@ -20,9 +21,26 @@ Tensor wide_like(Backend& backend, const Tensor& x) {
   return x.dtype() == wide ? x : backend.empty(wide, x.shape(), Category::workspace);
 }
 
-MatmulWorkspace matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a,
-                                 const Tensor& b) {
-  return {.a = wide_like(backend, a), .b = wide_like(backend, b), .out = wide_like(backend, out)};
+std::int64_t matmul_grain(std::int64_t m, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t products_per_part = 1 << 18;
+  constexpr std::int64_t border = 16;  // parts begin at multiples: whole vectors, whole cache lines
+  const std::int64_t shorter = std::max<std::int64_t>(1, std::min(m, n) * k);
+  return (products_per_part / shorter / border + 1) * border;
+}
+
+Tensor matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a, const Tensor& b,
+                        const MatmulOptions& options) {
+  if (a.dtype() == wide_dtype(a.dtype())) {
+    return {};
+  }
+  const std::int64_t m = options.transpose_a ? width_of(a) : a.shape().rows();
+  const std::int64_t k = options.transpose_a ? a.shape().rows() : width_of(a);
+  const std::int64_t n = options.transpose_b ? b.shape().rows() : width_of(b);
+  const std::int64_t parts = count_parts(backend.threads(), std::max(m, n), matmul_grain(m, n, k));
+  const bool narrow_out = out.dtype() == a.dtype();
+  return backend.empty(DType::f32,
+                       Shape{parts, NarrowTile::of(m, n, k).workspace_elements(narrow_out)},
+                       Category::workspace);
 }
 
 Tensor layer_norm_backward_workspace(Backend& backend, const Tensor& x) {

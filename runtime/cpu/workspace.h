@@ -14,13 +14,12 @@ namespace ringworld {
 // x itself when it is f32 or f64, else f32 of its shape, with undefined content.
 Tensor wide_like(Backend& backend, const Tensor& x);
 
-struct MatmulWorkspace {
-  Tensor a;  // each is wide_like
-  Tensor b;
-  Tensor out;
-};
-MatmulWorkspace matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a,
-                                 const Tensor& b);
+// How many rows or columns of a product (m, n), whichever are more, are worth a thread.
+std::int64_t matmul_grain(std::int64_t m, std::int64_t n, std::int64_t k);
+// (parts, elements of a tile) f32, for products of 16-bit formats (narrow_matmul.h); undefined for
+// the others.
+Tensor matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a, const Tensor& b,
+                        const MatmulOptions& options);
 
 // (parts, 2, C): what each thread's rows of x (..., C) give to dweight and to dbias, f32/f64.
 Tensor layer_norm_backward_workspace(Backend& backend, const Tensor& x);

@@ -59,8 +59,8 @@ TEST(CpuDropout, WithProbability0CopiesEveryBit) {
   });
 }
 
-// Of n ones the mean is 1, and its deviation sqrt(p / (1 - p) / n); five of them are enough for the
-// one fixed key.
+// Of n ones the mean is 1, and its deviation sqrt(p / (1 - p) / n); five of them are enough for
+// the one fixed key.
 TEST(CpuDropout, PreservesTheMean) {
   constexpr std::int64_t n = 1 << 20;
   for (const double probability : {0.1, 0.5, 0.9}) {

@@ -66,6 +66,46 @@ TEST(CpuMatmul, TakesTheLastAxisAsColumns) {
   EXPECT_EQ(backend->download_values(out), backend->download_values(flat));
 }
 
+// Small integers, whose sums are exact in f32 in any order: a product of 16-bit operands is that
+// of the same numbers in f32, rounded once, wherever the borders of its tiles are.
+TEST(CpuMatmul, TilesOf16BitProductsJoin) {
+  const auto integers = [](Backend& backend, DType dtype, Shape shape, std::size_t step) {
+    Values values(static_cast<std::size_t>(shape.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<double>(i * i * step % 7 % 5) - 2;
+    }
+    return tensor_of(backend, dtype, shape, values);
+  };
+  // Several tiles by rows and depth, by columns and depth, and, for two of the options, by both.
+  for (const Case& c : {Case{530, 9, 1030}, Case{9, 1030, 1030}, Case{515, 2050, 3}}) {
+    for (int options = 0; options < 8; options += c.k == 3 ? 7 : 1) {
+      const MatmulOptions o{.transpose_a = (options & 1) != 0,
+                            .transpose_b = (options & 2) != 0,
+                            .accumulate = (options & 4) != 0};
+      SCOPED_TRACE(testing::Message() << c.m << " " << c.n << " " << c.k << " options " << options);
+      const auto backend = poisoned_backend(2);
+      const auto product = [&](DType dtype, DType out_dtype) {
+        const Tensor a =
+            integers(*backend, dtype, o.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k}, 1);
+        const Tensor b =
+            integers(*backend, dtype, o.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}, 2);
+        const Tensor out = o.accumulate
+                               ? integers(*backend, out_dtype, Shape{c.m, c.n}, 3)
+                               : backend->empty(out_dtype, Shape{c.m, c.n}, Category::activations);
+        backend->matmul(out, a, b, o);
+        return out;
+      };
+      const Tensor expected = product(DType::f32, DType::f32);
+      for (const DType dtype : {DType::bf16, DType::f16}) {
+        EXPECT_EQ(backend->fingerprint(product(dtype, DType::f32)), backend->fingerprint(expected));
+        const Tensor rounded = backend->empty(dtype, expected.shape(), Category::activations);
+        backend->cast(rounded, expected);
+        EXPECT_EQ(backend->fingerprint(product(dtype, dtype)), backend->fingerprint(rounded));
+      }
+    }
+  }
+}
+
 TEST(CpuMatmul, WorkspaceIsGivenBack) {
   const auto backend = poisoned_backend(1);
   const Tensor a = random_tensor(*backend, DType::bf16, Shape{8, 8}, 1);
@@ -74,6 +114,16 @@ TEST(CpuMatmul, WorkspaceIsGivenBack) {
   const Ledger ledger = backend->device().ledger();
   EXPECT_EQ(ledger.held_in(Category::workspace), Bytes(0));
   EXPECT_EQ(ledger.peak_in(Category::workspace), Bytes(3 * 64 * 4)) << "a, b and out in f32";
+}
+
+TEST(CpuMatmul, WorkspaceIsForTilesNotForOperands) {
+  const auto backend = poisoned_backend(1);
+  const Tensor a = backend->zeros(DType::bf16, Shape{600, 1600}, Category::activations);
+  const Tensor b = backend->zeros(DType::bf16, Shape{1600, 700}, Category::activations);
+  const Tensor out = backend->zeros(DType::f32, Shape{600, 700}, Category::gradients);
+  backend->matmul(out, a, b);
+  EXPECT_EQ(backend->device().ledger().peak_in(Category::workspace),
+            Bytes((512 * 534 + 534 * 700) * 4));
 }
 
 TEST(CpuRows, FillRowsAndSumRows) {

@@ -240,7 +240,8 @@ TEST(Trainer, AStepThatIsNotFiniteThrowsAndLeavesTheParameters) {
   }
 }
 
-// What four ranks with a toy model do while rank 1's gradient is infinite in the first `bad` steps.
+// What four ranks with a toy model do while rank 1's gradient is infinite in the first `bad`
+// steps.
 struct Overflows {
   std::vector<StepMetrics> steps;
   std::vector<std::vector<double>> weights;  // before the first step, and after each
@@ -345,8 +346,8 @@ TEST(Trainer, ALossThatIsNotANumberCountsAsASkip) {
   });
 }
 
-// Masks are drawn at the place in the run, so what four micro-batches of one rank train is what two
-// ranks with two of them do.
+// Masks are drawn at the place in the run, so what four micro-batches of one rank train is what
+// two ranks with two of them do.
 TEST(Trainer, DropoutDoesNotDependOnTheWorld) {
   std::vector<std::vector<double>> losses;
   for (const int ranks : {1, 2, 4}) {
