@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "runtime/backend.h"
 #include "runtime/error.h"
 #include "runtime/transport.h"
 
@@ -176,19 +177,23 @@ int main_on_rank(int argc, char** argv) {
 }  // namespace
 }  // namespace ringworld
 
-// The OpenMP runtime spins at its barriers unless it is told otherwise when it is loaded, and with
-// more threads at work than cores that costs time slices: a rank then takes tens of times longer.
-// So the program starts itself once more with the waiting that suits shared machines.
-static void wait_passively(char** argv) {
+// What the libraries below read from the environment, they read when they are loaded. So the
+// program starts itself once more with what they need here, unless the user has set that.
+static void restart_in_fast_environment(char** argv) {
 #ifdef __linux__
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
-    ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  bool changed = false;
+  for (const auto& [name, value] : ringworld::cpu_backend_environment()) {
+    if (std::getenv(name.c_str()) == nullptr) {
+      changed = ::setenv(name.c_str(), value.c_str(), 1) == 0 || changed;
+    }
+  }
+  if (changed) {
     ::execv("/proc/self/exe", argv);  // where that cannot be, it goes on as it is
   }
 #endif
 }
 
 int main(int argc, char** argv) {
-  wait_passively(argv);
+  restart_in_fast_environment(argv);
   return ringworld::main_on_rank(argc, argv);
 }

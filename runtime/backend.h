@@ -23,6 +23,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/device.h"
@@ -209,5 +210,9 @@ class Backend {
 
 // The CPU backend: OpenBLAS for matrix products, SIMD for the rest, `threads` threads for both.
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<Device> device, int threads);
+
+// Variables that must be in a process's environment when it starts, for the CPU backend to be fast
+// on this machine: names and values.
+std::vector<std::pair<std::string, std::string>> cpu_backend_environment();
 
 }  // namespace ringworld

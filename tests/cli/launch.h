@@ -21,6 +21,11 @@ inline CommandResult launch(int ranks, const std::string& arguments, int seconds
   return run_command(launch_line(ranks, arguments), seconds);
 }
 
+// Without mpiexec.
+inline CommandResult run_alone(const std::string& arguments, int seconds = 60) {
+  return run_command(std::string(RINGWORLD_PROGRAM) + " " + arguments, seconds);
+}
+
 // The objects of a file of JSON lines.
 inline std::vector<nlohmann::json> read_json_lines(const std::string& path) {
   std::vector<nlohmann::json> lines;

@@ -1,0 +1,173 @@
+// ringworld train --dry-run against the real thing: what it says a step holds and sends is what a
+// real run under mpiexec holds and sends, to the byte.
+#include <gtest/gtest.h>
+
+#include "tests/cli/launch.h"
+#include "tests/support/temporary_directory.h"
+
+namespace ringworld {
+namespace {
+
+struct Configuration {
+  std::string name;
+  int ranks;
+  std::string options;
+};
+
+class DryRunLaunch : public testing::TestWithParam<Configuration> {
+ protected:
+  DryRunLaunch() {
+    std::string text;
+    for (int i = 0; i < 300; ++i) {
+      text += "a line of text number " + std::to_string(i * i) + "\n";
+    }
+    data_ = directory_.write("data.txt", text);
+  }
+  std::string options(const std::string& more) const {
+    return "train --data " + data_ + " " + tiny_model + " --threads 1 " + more;
+  }
+  nlohmann::json dry_run(int world, int rank, const std::string& more) const {
+    const CommandResult run = run_alone(options(more + " --dry-run --world " +
+                                                std::to_string(world) + " --rank " +
+                                                std::to_string(rank) + " --json -"));
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+    return nlohmann::json::parse(run.output);
+  }
+
+  TemporaryDirectory directory_;
+  std::string data_;
+};
+
+TEST_P(DryRunLaunch, HoldsAndSendsWhatARealRunDoes) {
+  const auto& [name, ranks, chosen] = GetParam();
+  std::string more = chosen;
+  if (const std::size_t place = more.find("DIR"); place != std::string::npos) {
+    more.replace(place, 3, directory_.path(""));
+  }
+  const std::string metrics = directory_.path("metrics.jsonl");
+  const CommandResult run =
+      launch(ranks, options(more + " --steps 3 --progress none --metrics " + metrics));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  const nlohmann::json real = read_json_lines(metrics).back();
+
+  const nlohmann::json dry = dry_run(ranks, 0, more);
+  EXPECT_EQ(dry.at("peak_bytes"), real.at("peak_bytes"));
+  std::int64_t bytes = 0;
+  std::int64_t calls = 0;
+  if (dry.contains("collectives")) {
+    for (const auto& call : dry.at("collectives")) {
+      bytes += call.at("bytes_sent").get<std::int64_t>();
+      calls += call.at("calls").get<std::int64_t>();
+    }
+  }
+  EXPECT_EQ(bytes, real.at("bytes_sent"));
+  EXPECT_EQ(calls, real.at("collectives"));
+  ASSERT_EQ(dry.contains("offload"), real.contains("offload"));
+  if (dry.contains("offload")) {
+    for (const auto& [key, value] : dry.at("offload").items()) {
+      EXPECT_EQ(value, real.at("offload").at(key)) << key;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Matrix, DryRunLaunch,
+    testing::Values(
+        Configuration{"DdpAlone", 1, "--strategy ddp"},
+        Configuration{"Ddp", 2, "--strategy ddp --global-batch 16"},
+        Configuration{"DdpOverMpi", 2, "--strategy ddp --transport mpi"},
+        Configuration{"DdpSmallBuckets", 3, "--bucket 1KiB --global-batch 24"},
+        Configuration{"Zero1", 2, "--strategy zero1"},
+        Configuration{"Zero1Odd", 3, "--strategy zero1 --global-batch 24 --checkpoint-activations 1"},
+        Configuration{"Zero2", 4, "--strategy zero2"},
+        Configuration{"Zero2Once", 2, "--strategy zero2 --reduce-gradients once --precision f64"},
+        Configuration{"Zero2Bf16", 2, "--strategy zero2 --precision bf16"},
+        Configuration{"Fsdp", 3, "--strategy fsdp --global-batch 24"},
+        Configuration{"FsdpOverMpi", 2, "--strategy fsdp --transport mpi"},
+        Configuration{"FsdpNodes", 4, "--strategy fsdp --nodes 2"},
+        Configuration{"FsdpKept", 2, "--strategy fsdp --reshard-after-forward false --prefetch 3"},
+        Configuration{"FsdpF16", 2, "--strategy fsdp --precision f16 --checkpoint-activations 1"},
+        Configuration{"FsdpDropout", 2,
+                      "--strategy fsdp --dropout 0.1 --checkpoint-activations selective"},
+        Configuration{"FsdpHybrid", 4, "--strategy fsdp --shard-group 2"},
+        Configuration{"FsdpReproducible", 2, "--strategy fsdp --reproducible --optimizer sgd"},
+        Configuration{"OffloadOptimizer", 2, "--strategy zero1 --offload optimizer"},
+        Configuration{"OffloadMasterBf16", 2,
+                      "--strategy zero2 --offload master --precision bf16"},
+        Configuration{"OffloadParameters", 2, "--strategy fsdp --offload parameters"},
+        Configuration{"OffloadToFile", 2,
+                      "--strategy fsdp --offload parameters --precision bf16 --offload-to file "
+                      "--offload-path DIR"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(DryRunLaunch, PlaysAnyRankOfAnyWorld) {
+  const std::string more = "--strategy fsdp --global-batch 4096 --micro-batch 1";
+  std::int64_t parameters = 0;
+  for (const int rank : {0, 5, 4095}) {
+    const nlohmann::json dry = dry_run(4096, rank, more);
+    EXPECT_EQ(dry.at("conditions").at("ranks"), 4096);
+    parameters += dry.at("peak_bytes").at("parameters").get<std::int64_t>();
+  }
+  EXPECT_GT(parameters, 0);
+}
+
+// Where the model's states are: 16 bytes of each parameter in f32 with AdamW, of which each degree
+// leaves fewer on every rank. GPT-2 124M among 4 ranks, in MiB.
+TEST_F(DryRunLaunch, ModelStateOfGpt2IsAsPublished) {
+  for (const auto& [strategy, mebibytes] :
+       {std::pair("ddp", 1898.80), {"zero1", 1186.75}, {"zero2", 830.73}, {"zero3", 474.70}}) {
+    const CommandResult run = run_alone(
+        std::string("train --dry-run --json - --model gpt2 --world 4 --global-batch 16 "
+                    "--micro-batch 4 --sequence-length 64 --strategy ") +
+        strategy);
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    const nlohmann::json peak = nlohmann::json::parse(run.output).at("peak_bytes");
+    const double state = peak.at("parameters").get<double>() + peak.at("gradients").get<double>() +
+                         peak.at("optimizer").get<double>();
+    EXPECT_NEAR(state / (1 << 20), mebibytes, 0.02) << strategy;
+  }
+}
+
+// Ring traffic of an optimizer step in f32: of a rank, 2 (N - 1) / N parameters, for zero3 3.
+TEST_F(DryRunLaunch, RingTrafficOfGpt2IsTheory) {
+  constexpr std::int64_t parameters = 124'439'808;
+  for (const auto& [strategy, times] : {std::pair("ddp", 2), {"zero1", 2}, {"zero2", 2},
+                                        {"fsdp", 3}}) {
+    const CommandResult run = run_alone(
+        std::string("train --dry-run --json - --model gpt2 --world 4 --global-batch 16 "
+                    "--micro-batch 4 --sequence-length 64 --algorithm ring --strategy ") +
+        strategy);
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    std::int64_t bytes = 0;
+    const nlohmann::json dry = nlohmann::json::parse(run.output);
+    for (const auto& call : dry.at("collectives")) {
+      const std::string label = call.at("label");
+      if (label.starts_with("gradients") || label.starts_with("parameters")) {
+        bytes += call.at("bytes_sent").get<std::int64_t>();
+      }
+    }
+    EXPECT_EQ(bytes, times * (parameters / 4 * 3) * 4) << strategy;
+  }
+}
+
+TEST_F(DryRunLaunch, EndsAsTheRealRunWould) {
+  const auto expect_refused = [&](const std::string& more, int code,
+                                  const std::vector<std::string>& words) {
+    const CommandResult run = run_alone("train --dry-run " + more);
+    EXPECT_EQ(run.exit_code, code) << run.output;
+    for (const std::string& word : words) {
+      EXPECT_NE(run.output.find(word), std::string::npos) << run.output;
+    }
+  };
+  expect_refused("--world 3 --global-batch 32 --micro-batch 4", 2, {"--global-batch 32", "24"});
+  expect_refused("--world 6 --shard-group 4 --strategy fsdp --global-batch 24", 2,
+                 {"--shard-group 4", "1, 2, 3, 6"});
+  expect_refused("--world 4 --rank 4", 2, {"--rank 4", "world of 4"});
+  expect_refused("--heads 3", 2, {"heads"});
+  expect_refused("--world 2 --device-memory 12MiB", 4,
+                 {"activations", "would fit", "--strategy", "--micro-batch 1"});
+  expect_refused("--strategy zero1 --offload parameters", 2, {"zero1", "fsdp"});
+}
+
+}  // namespace
+}  // namespace ringworld
