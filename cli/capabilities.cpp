@@ -1,6 +1,9 @@
-// ringworld capabilities: which algorithm serves which number format and reduction.
+// ringworld capabilities: which algorithm serves which number format and reduction, and which
+// strategy of training goes with which option.
 #include "collectives/capabilities.h"
 
+#include <algorithm>
+#include <functional>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -84,6 +87,85 @@ Json cells() {
   return json;
 }
 
+// --- Training ------------------------------------------------------------------------------------
+
+// What a strategy may be combined with, each in the words of the command line.
+struct TrainingOption {
+  std::string text;
+  std::function<void(TrainingSetup&)> apply;
+};
+
+std::vector<TrainingOption> training_options() {
+  std::vector<TrainingOption> options;
+  for (const DType precision : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    options.push_back({fmt::format("--precision {}", name_of(precision)),
+                       [precision](TrainingSetup& setup) { setup.precision = precision; }});
+  }
+  options.push_back({"--checkpoint-activations K", [](TrainingSetup&) {}});
+  options.push_back({"--checkpoint-activations selective",
+                     [](TrainingSetup& setup) { setup.model.recompute_attention = true; }});
+  for (const ReduceGradients when : {ReduceGradients::once, ReduceGradients::every_micro_batch}) {
+    options.push_back({fmt::format("--reduce-gradients {}", name_of(when)),
+                       [when](TrainingSetup& setup) { setup.strategy.reduce_gradients = when; }});
+  }
+  options.push_back({"--reshard-after-forward false",
+                     [](TrainingSetup& setup) { setup.strategy.reshard_after_forward = false; }});
+  options.push_back(
+      {"--shard-group S", [](TrainingSetup& setup) { setup.strategy.shard_group = 2; }});
+  for (const Offload what : {Offload::optimizer, Offload::master, Offload::parameters}) {
+    for (const OffloadTo where : all_offload_targets) {
+      options.push_back({fmt::format("--offload {} --offload-to {}", name_of(what), name_of(where)),
+                         [what, where](TrainingSetup& setup) {
+                           setup.offload.what = what;
+                           setup.offload.where = where;
+                           if (where == OffloadTo::file) {
+                             setup.offload.path.assign(1, '.');
+                           }
+                         }});
+    }
+  }
+  return options;
+}
+
+// On a world that every shard group divides.
+std::string refusal_of(const TrainingOption& option, const std::string& strategy) {
+  TrainingSetup setup;
+  setup.strategy.name = strategy;
+  option.apply(setup);
+  return refusal(setup, /*world_size=*/4);
+}
+
+std::string training_table(Notes& notes) {
+  std::vector<Table::Column> columns = {{"train, verify with"}};
+  for (const std::string& strategy : strategy_names()) {
+    columns.push_back({strategy});
+  }
+  Table table(std::move(columns));
+  for (const TrainingOption& option : training_options()) {
+    std::vector<std::string> row = {option.text};
+    for (const std::string& strategy : strategy_names()) {
+      const std::string reason = refusal_of(option, strategy);
+      row.push_back(reason.empty() ? "yes" : fmt::format("no [{}]", notes.number(reason)));
+    }
+    table.add_row(std::move(row));
+  }
+  return table.text();
+}
+
+Json training_cells() {
+  Json json = Json::array();
+  for (const TrainingOption& option : training_options()) {
+    for (const std::string& strategy : strategy_names()) {
+      const std::string reason = refusal_of(option, strategy);
+      json.push_back({{"strategy", strategy},
+                      {"option", option.text},
+                      {"supported", reason.empty()},
+                      {"reason", reason.empty() ? Json() : Json(reason)}});
+    }
+  }
+  return json;
+}
+
 }  // namespace
 
 ExitCode run_capabilities(const CapabilitiesOptions& o, Transport& transport) {
@@ -104,12 +186,18 @@ ExitCode run_capabilities(const CapabilitiesOptions& o, Transport& transport) {
       }
       table.add_row(std::move(row));
     }
+    const std::string training = training_table(notes);
     std::cout << table.text()
-              << "\nyes: with every reduction (sum, avg, min, max), where the operation reduces\n"
+              << "\nyes: with every reduction (sum, avg, min, max), where the operation reduces\n\n"
+              << training
+              << "\nyes: alone and with every other option that is yes for the strategy\n"
               << notes.text() << std::flush;
   }
   if (!o.json.empty()) {
-    write_json(o.json, {{"schema", "ringworld.capabilities"}, {"version", 1}, {"cells", cells()}});
+    write_json(o.json, {{"schema", "ringworld.capabilities"},
+                        {"version", 1},
+                        {"cells", cells()},
+                        {"training", training_cells()}});
   }
   return ExitCode::ok;
 }

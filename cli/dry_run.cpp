@@ -70,25 +70,24 @@ nlohmann::ordered_json json_of(const Ledger& ledger) {
 
 nlohmann::ordered_json json_of(const TrainOptions& o, int rank, int world_size,
                                const DryRun& result) {
-  nlohmann::ordered_json json = {
-      {"schema", "ringworld.dry_run"},
-      {"version", 1},
-      {"conditions",
-       {{"rank", rank},
-        {"ranks", world_size},
-        {"nodes", o.resources.nodes},
-        {"model", o.model.name},
-        {"parameters", result.parameters},
-        {"precision", name_of(o.precision)},
-        {"strategy", o.strategy.name},
-        {"global_batch", o.global_batch},
-        {"micro_batch", o.micro_batch},
-        {"sequence_length", o.data.sequence_length},
-        {"checkpoint_activations", to_string(o.recomputation)},
-        {"offload", name_of(o.offload.what)},
-        {"offload_to", name_of(o.offload.where)}}},
-      {"peak_bytes", json_of(result.device)},
-      {"peak_bytes_at_any_time", result.device_peak.value}};
+  nlohmann::ordered_json json = {{"schema", "ringworld.dry_run"},
+                                 {"version", 1},
+                                 {"conditions",
+                                  {{"rank", rank},
+                                   {"ranks", world_size},
+                                   {"nodes", o.resources.nodes},
+                                   {"model", o.model.name},
+                                   {"parameters", result.parameters},
+                                   {"precision", name_of(o.precision)},
+                                   {"strategy", o.strategy.name},
+                                   {"global_batch", o.global_batch},
+                                   {"micro_batch", o.micro_batch},
+                                   {"sequence_length", o.data.sequence_length},
+                                   {"checkpoint_activations", to_string(o.recomputation)},
+                                   {"offload", name_of(o.offload.what)},
+                                   {"offload_to", name_of(o.offload.where)}}},
+                                 {"peak_bytes", json_of(result.device)},
+                                 {"peak_bytes_at_any_time", result.device_peak.value}};
   if (result.host) {
     json["host_peak_bytes"] = json_of(*result.host);
   }
@@ -113,7 +112,9 @@ nlohmann::ordered_json json_of(const TrainOptions& o, int rank, int world_size,
 }
 
 std::string table_of(const DryRun& result) {
-  Table memory({{"peak of a step"}, {"device", Align::right}, {"host", Align::right},
+  Table memory({{"peak of a step"},
+                {"device", Align::right},
+                {"host", Align::right},
                 {"file", Align::right}});
   const auto row = [&](const std::string& name, auto peak) {
     const auto text = [&](const std::optional<Ledger>& ledger) {
@@ -132,16 +133,16 @@ std::string table_of(const DryRun& result) {
   }
   row("all at once", [](const Ledger& ledger) { return ledger.total_peak; });
 
-  Table traffic({{"collectives of a step"}, {"calls", Align::right}, {"this rank sends",
-                                                                      Align::right}});
+  Table traffic(
+      {{"collectives of a step"}, {"calls", Align::right}, {"this rank sends", Align::right}});
   for (const auto& [kind, of_kind] : by_kind(result.traffic)) {
     traffic.add_row({kind, fmt::format("{}", of_kind.calls), to_string(of_kind.bytes_sent)});
   }
   std::string text = fmt::format("{}\n{}\n{} floating-point operations of this rank in a step\n",
                                  memory.text(), traffic.text(), human_count(result.flops.total()));
   if (result.host) {
-    text += fmt::format("between device and host: {} down, {} up\n", to_string(result.moved.to_host),
-                        to_string(result.moved.to_device));
+    text += fmt::format("between device and host: {} down, {} up\n",
+                        to_string(result.moved.to_host), to_string(result.moved.to_device));
   }
   if (result.file) {
     text += fmt::format("between host and file: {} written, {} read\n",
@@ -155,12 +156,11 @@ std::string table_of(const DryRun& result) {
 DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
   const BatchPlan batches = check_training(o, world_size);
   const NullOptions played = transport_played(o.resources, world_size);
-  const int threads =
-      o.resources.threads > 0 ? o.resources.threads : default_threads(world_size);
+  const int threads = o.resources.threads > 0 ? o.resources.threads : default_threads(world_size);
   const auto make_backend = [threads](std::shared_ptr<Device> device) {
     return make_meta_backend(std::move(device), threads);
   };
-  const auto device = make_meta_device(o.resources.device_memory);
+  const auto device = make_meta_device(o.resources.budget());
   const auto backend = make_backend(device);
   const auto transport = make_null_transport(rank, world_size, played);
   const Selection selection = read_selection(o.resources);
@@ -244,10 +244,11 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
       texts.push_back(change.text);
     }
     tried.resources.device_memory = Bytes(0);
+    tried.resources.device.clear();
     try {
       const Bytes peak = dry_run(tried, rank, world_size).device_peak;
       const std::string text = fmt::format("{} ({})", fmt::join(texts, " "), to_string(peak));
-      if (peak <= asked.resources.device_memory) {
+      if (peak <= asked.resources.budget()) {
         fits.push_back(text);
       }
       if (!smallest || peak < smallest->first) {
@@ -262,9 +263,9 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
   if (!fits.empty()) {
     return fmt::format("would fit: {}", fmt::join(fits, "; "));
   }
-  return smallest ? fmt::format("nothing that was tried would fit; the smallest is {}",
-                                smallest->second)
-                  : std::string("nothing that was tried would fit");
+  return smallest
+             ? fmt::format("nothing that was tried would fit; the smallest is {}", smallest->second)
+             : std::string("nothing that was tried would fit");
 }
 
 ExitCode run_dry(const TrainOptions& o, Transport& transport) {
@@ -277,8 +278,8 @@ ExitCode run_dry(const TrainOptions& o, Transport& transport) {
   try {
     result = dry_run(o, o.dry_run.rank, world_size);
   } catch (const OutOfDeviceMemory& error) {
-    throw OutOfDeviceMemory(fmt::format("{}; {}", error.what(),
-                                        what_would_fit(o, o.dry_run.rank, world_size)));
+    throw OutOfDeviceMemory(
+        fmt::format("{}; {}", error.what(), what_would_fit(o, o.dry_run.rank, world_size)));
   }
   if (transport.rank() != 0) {
     return ExitCode::ok;

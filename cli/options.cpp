@@ -14,6 +14,7 @@
 #include "collectives/hierarchical.h"
 #include "collectives/proof.h"
 #include "runtime/error.h"
+#include "runtime/hardware.h"
 #include "runtime/nearest.h"
 
 namespace ringworld {
@@ -33,6 +34,10 @@ void declare_resources(OptionSet& set, ResourceOptions& resources) {
              });
   set.size("device-memory", resources.device_memory,
            "Memory of each virtual GPU; what would pass it is an error with a report.");
+  set.custom("device", "NAME", "", "The same as an accelerator has: A100-80GB, H100-80GB, ...",
+             false, [&resources](const std::vector<std::string>& values) {
+               resources.device = find_accelerator(values.front()).name;
+             });
   set.choice("transport", resources.transport, all_transport_choices,
              "How messages travel: through memory that the ranks of a machine share, or MPI. auto "
              "shares it where the system allows that.");
@@ -49,6 +54,11 @@ void declare_resources(OptionSet& set, ResourceOptions& resources) {
       "depend neither on which one it is nor on counts or buckets.");
   set.number("timeout", resources.timeout, {0, 1e6, false, true}, "SECONDS",
              "How long a rank waits for another without progress before it reports it missing.");
+}
+
+Bytes ResourceOptions::budget() const {
+  return device_memory.value > 0 || device.empty() ? device_memory
+                                                   : find_accelerator(device).memory;
 }
 
 std::string list_of_operations() {
@@ -198,7 +208,8 @@ const std::vector<CommandEntry>& commands() {
        parse_as<CallOptions>},
       {"bench", "Times and verifies a collective's algorithms, beside the MPI library's own.",
        parse_as<BenchOptions>},
-      {"capabilities", "Shows which algorithm serves which number format and reduction.",
+      {"capabilities",
+       "Shows which algorithm serves what, and which strategy goes with which option.",
        parse_as<CapabilitiesOptions>},
       {"doctor", "Says whether MPI, CPUs, memory and host suit it, and what to do where not.",
        parse_as<DoctorOptions>},
@@ -258,7 +269,8 @@ std::string overview() {
       "Commands:\n{}\n"
       "Options:\n"
       "  --help    Print this text; after a command, all its options with their defaults.\n"
-      "  --version Print the version.\n\n"
+      "  --version Print the version.\n"
+      "  --capabilities  The same as the command.\n\n"
       "Example:\n"
       "  mpiexec -n 4 ringworld train --data docs --steps 200\n",
       RINGWORLD_VERSION, list_of_commands());
@@ -278,6 +290,9 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   }
   if (first == "--version") {
     return Text{fmt::format("ringworld {}\n", RINGWORLD_VERSION)};
+  }
+  if (first == "--capabilities") {
+    return parse_command_line({"capabilities"});
   }
   for (const CommandEntry& entry : commands()) {
     if (first == entry.name) {

@@ -37,7 +37,8 @@ std::string_view name_of(TransportChoice choice);  // "auto", "shared", "mpi"
 // What one rank may use.
 struct ResourceOptions {
   int threads = 0;         // 0: the CPUs allowed on this machine divided by its ranks
-  Bytes device_memory{0};  // 0: no limit
+  Bytes device_memory{0};  // 0: as `device` has
+  std::string device;      // in the hardware table; empty: no limit
   TransportChoice transport = TransportChoice::automatic;
   int nodes = 1;                   // as how many machines the ranks are treated; divides the world
   std::string algorithm = "auto";  // of every operation that has one of this name
@@ -46,6 +47,7 @@ struct ResourceOptions {
   bool reproducible = false;
   double timeout = 60;  // seconds without progress after which a missing rank is reported
 
+  Bytes budget() const;  // 0: no limit
   std::chrono::milliseconds timeout_milliseconds() const {
     return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)));
   }

@@ -17,7 +17,7 @@ std::unique_ptr<Backend> backend_of_rank(const ResourceOptions& options, int loc
                                          const std::shared_ptr<SharedArena>& arena) {
   const int threads = options.threads > 0 ? options.threads : default_threads(local_ranks);
   return make_cpu_backend(
-      Device::create({.budget = options.device_memory},
+      Device::create({.budget = options.budget()},
                      arena == nullptr ? make_host_memory() : make_arena_memory(arena)),
       threads);
 }

@@ -58,7 +58,8 @@ nlohmann::ordered_json settings_of(const TrainOptions& o, const Model& model) {
           {"clip_norm", o.clip_norm},
           {"validation_interval", o.validation_interval},
           {"validation_fraction", o.data.validation_fraction},
-          {"device_memory", o.resources.device_memory.value},
+          {"device", o.resources.device},
+          {"device_memory", o.resources.budget().value},
           {"seed", o.seed},
           {"data", o.data.paths}};
 }
@@ -123,16 +124,14 @@ class Report {
   std::vector<double> fractions_;
 };
 
-
 // What left the device and came back, in the run.
 std::string offload_text(const TrainOptions& o, const TrainingState& state, std::int64_t steps) {
   const OffloadTraffic moved = state.offload_traffic();
   const auto per_step = [&](Bytes bytes) { return to_string(Bytes(bytes.value / steps)); };
-  std::string text = fmt::format("\noffloaded: {}, to {}; a step moves {} down and {} up",
-                                 name_of(o.offload.what), state.file() != nullptr
-                                                              ? state.file()->description()
-                                                              : state.host()->description(),
-                                 per_step(moved.to_host), per_step(moved.to_device));
+  std::string text = fmt::format(
+      "\noffloaded: {}, to {}; a step moves {} down and {} up", name_of(o.offload.what),
+      state.file() != nullptr ? state.file()->description() : state.host()->description(),
+      per_step(moved.to_host), per_step(moved.to_device));
   if (state.file() != nullptr) {
     text += fmt::format(", writes {} and reads {}", per_step(moved.file_written),
                         per_step(moved.file_read));
@@ -180,8 +179,8 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
   Trainer trainer(state.model(), rank.backend(), state.strategy(), state.optimizer(),
                   rank.communicator(), data, trainer_options(o, batches));
 
-  const double flops_per_rank_and_token = model->flops_per_token(o.data.sequence_length) /
-                                          rank.communicator().world_size();
+  const double flops_per_rank_and_token =
+      model->flops_per_token(o.data.sequence_length) / rank.communicator().world_size();
   for (std::int64_t step = 0; step < o.steps; ++step) {
     const OffloadTraffic before = state.offload_traffic();
     StepMetrics metrics = trainer.step();
@@ -211,8 +210,7 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   }
   // What can be refused is refused before anything is allocated.
   const BatchPlan batches = check_training(o, transport.world_size());
-  const Datasets data =
-      open_datasets(o.data, make_model(o.model, o.precision)->vocabulary());
+  const Datasets data = open_datasets(o.data, make_model(o.model, o.precision)->vocabulary());
   Rank rank(o.resources, transport);
   rank.check_same_everywhere(fmt::format("{}data={}\n", o.settings, data.train.fingerprint()));
   try {

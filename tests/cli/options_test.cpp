@@ -190,12 +190,53 @@ TEST(Options, UnknownNamesGiveTheNearest) {
   refuse("train --data d --precision f46", {"--precision", "'f46'", "f32, f64"});
 }
 
-TEST(Options, SixteenBitPrecisionIsRefusedWithTheReason) {
-  for (const std::string precision : {"bf16", "f16"}) {
-    refuse("train --data d --precision " + precision,
-           {"--precision", precision, "master weights", "not available yet", "f32 or f64"});
-    refuse("verify --precision f64," + precision, {"--precision", precision, "master weights"});
-  }
+TEST(Options, PrecisionsAndTheirLossScaling) {
+  const auto scaling = [](const std::string& more) {
+    return std::get<TrainOptions>(parse("train --data d " + more)).loss_scaling.mode;
+  };
+  EXPECT_EQ(scaling("--precision f32"), LossScaling::none);
+  EXPECT_EQ(scaling("--precision bf16"), LossScaling::none);
+  EXPECT_EQ(scaling("--precision f16"), LossScaling::dynamic);
+  EXPECT_EQ(scaling("--precision f16 --loss-scaling static"), LossScaling::fixed);
+  EXPECT_EQ(scaling("--loss-scaling dynamic"), LossScaling::dynamic);
+  refuse("train --data d --precision fp16", {"--precision", "fp16", "f16"});
+  refuse("train --data d --loss-scaling dynamc", {"--loss-scaling", "dynamc", "dynamic"});
+}
+
+TEST(Options, WhatIsRecomputedAndOffloaded) {
+  const auto o = std::get<TrainOptions>(
+      parse("train --data d --strategy fsdp --checkpoint-activations 2 --offload parameters "
+            "--offload-to file --offload-path p --host-link 25GB/s --file-link 3GB/s "
+            "--host-memory 1GiB --reshard-after-forward false --device a100-40gb"));
+  EXPECT_EQ(to_string(o.recomputation), "2");
+  EXPECT_EQ(o.offload.what, Offload::parameters);
+  EXPECT_EQ(o.offload.where, OffloadTo::file);
+  EXPECT_EQ(o.offload.host_link, 25e9);
+  EXPECT_EQ(o.offload.file_link, 3e9);
+  EXPECT_EQ(o.offload.host_memory, Bytes(1 << 30));
+  EXPECT_FALSE(o.strategy.reshard_after_forward);
+  EXPECT_EQ(o.resources.budget(), Bytes(40'000'000'000));
+  EXPECT_TRUE(std::get<TrainOptions>(parse("train --data d --checkpoint-activations selective"))
+                  .model.recompute_attention);
+  refuse("train --data d --checkpoint-activations all", {"all", "selective", "K"});
+  refuse("train --data d --checkpoint-activations -1", {"--checkpoint-activations"});
+  refuse("train --data d --host-link 25GB", {"--host-link", "25GB/s"});
+  refuse("train --data d --reshard-after-forward no", {"--reshard-after-forward", "no", "true"});
+  refuse("train --data d --device A100", {"A100", "A100-40GB"});
+  refuse("train --data d --world 4", {"--world", "--dry-run"});
+}
+
+TEST(Options, VerifyAllIsEveryCombination) {
+  const auto o = std::get<VerifyOptions>(parse("verify --strategy all --offload none"));
+  EXPECT_EQ(o.strategies, (std::vector<std::string>{"ddp", "zero1", "zero2", "fsdp"}));
+  EXPECT_EQ(o.precisions.size(), 4u);
+  EXPECT_EQ(o.recomputations.size(), 3u);
+  EXPECT_EQ(o.offloads, std::vector{Offload::none});
+  EXPECT_EQ(o.offload_targets.size(), 2u);
+  const auto plain = std::get<VerifyOptions>(parse("verify"));
+  EXPECT_EQ(plain.strategies, std::vector<std::string>{"ddp"});
+  EXPECT_EQ(plain.precisions, (std::vector{DType::f64, DType::f32}));
+  refuse("verify --strategy ddp,zreo1", {"zreo1", "zero1"});
 }
 
 TEST(Options, MissingValuesAndStrayWordsAreNamed) {
@@ -318,12 +359,28 @@ TEST_F(Config, EveryOptionIsAKey) {
       value = "none";
     if (name == "transport")
       value = "shared";
-    if (name == "explain" || name == "reproducible")
+    if (name == "explain" || name == "reproducible" || name == "dry-run" ||
+        name == "reshard-after-forward")
       value = "true";
-    if (name.starts_with("beta") || name == "momentum" || name == "validation-fraction")
+    if (name == "offload")
+      value = "optimizer";
+    if (name == "offload-to")
+      value = "host";
+    if (name == "reduce-gradients")
+      value = "once";
+    if (name == "loss-scaling")
+      value = "static";
+    if (name == "device")
+      value = "A100-80GB";
+    if (name == "host-link" || name == "file-link")
+      value = "1GB/s";
+    if (name.starts_with("beta") || name == "momentum" || name == "validation-fraction" ||
+        name == "dropout")
       value = "0.5";
-    EXPECT_NO_THROW(train_with(name + " = \"" + value + "\"\n", name == "data" ? "" : "--data d"))
-        << name;
+    const std::string beside = name == "data"      ? ""
+                               : name == "dry-run" ? "--data d"
+                                                   : "--data d --dry-run";
+    EXPECT_NO_THROW(train_with(name + " = \"" + value + "\"\n", beside)) << name;
     ++keys;
   }
   EXPECT_GE(keys, 35);
