@@ -62,7 +62,8 @@ Failure heard(const std::string& text) {
 
 // What is said of the ranks' failures: each cause once, with its rank unless all have the same.
 // That ranks lost one another is said once, by the first to whom it happened, and only where it is
-// not the consequence of something else.
+// not the consequence of something else; and ranks whose memory is exhausted have one cause, the
+// first's, however much each held.
 std::vector<std::string> report(const std::vector<std::optional<std::string>>& messages) {
   std::vector<std::pair<std::size_t, Failure>> failures;
   for (std::size_t rank = 0; rank < messages.size(); ++rank) {
@@ -79,7 +80,8 @@ std::vector<std::string> report(const std::vector<std::optional<std::string>>& m
   std::vector<std::string> lines;
   for (const auto& [rank, failure] : failures) {
     const bool lost = failure.code == ExitCode::communication;
-    if ((lost && has_cause) || ((lost || alike) && !lines.empty())) {
+    const bool full = failure.code == ExitCode::out_of_memory;
+    if ((lost && has_cause) || ((lost || full || alike) && !lines.empty())) {
       continue;
     }
     lines.push_back(alike ? failure.message : fmt::format("rank {}: {}", rank, failure.message));

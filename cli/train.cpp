@@ -125,8 +125,8 @@ class Report {
 };
 
 // What left the device and came back, in the run.
-std::string offload_text(const TrainOptions& o, const TrainingState& state, std::int64_t steps) {
-  const OffloadTraffic moved = state.offload_traffic();
+std::string offload_text(const TrainOptions& o, const TrainingState& state,
+                         const OffloadTraffic& moved, std::int64_t steps) {
   const auto per_step = [&](Bytes bytes) { return to_string(Bytes(bytes.value / steps)); };
   std::string text = fmt::format(
       "\noffloaded: {}, to {}; a step moves {} down and {} up", name_of(o.offload.what),
@@ -181,6 +181,7 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
 
   const double flops_per_rank_and_token =
       model->flops_per_token(o.data.sequence_length) / rank.communicator().world_size();
+  const OffloadTraffic at_start = state.offload_traffic();
   for (std::int64_t step = 0; step < o.steps; ++step) {
     const OffloadTraffic before = state.offload_traffic();
     StepMetrics metrics = trainer.step();
@@ -195,7 +196,7 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
   if (report) {
     report->finish(rank.backend().device().ledger());
     if (state.host() != nullptr) {
-      std::cout << offload_text(o, state, o.steps) << std::flush;
+      std::cout << offload_text(o, state, state.offload_traffic() - at_start, o.steps) << std::flush;
     }
   }
   rank.explain();

@@ -246,15 +246,17 @@ struct Combination {
   BatchPlan batches;
 };
 std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<BatchPlan>& plans,
-                                      int world_size) {
+                                      int world_size, int& left_out) {
   std::vector<Combination> all;
   std::string why;
+  int refused_count = 0;
   const auto add = [&](Combination next) {
     const std::string refused = refusal(next.training, world_size);
     if (refused.empty()) {
       all.push_back(std::move(next));
-    } else if (why.empty()) {
-      why = refused;
+    } else {
+      ++refused_count;
+      why = why.empty() ? refused : why;
     }
   };
   for (const DType precision : o.precisions) {
@@ -295,6 +297,7 @@ std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<
   if (all.empty()) {
     throw UsageError(why);
   }
+  left_out = refused_count;
   return all;
 }
 
@@ -325,8 +328,9 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
   if (o.global_batch > 0) {
     plans.push_back(plan_batches(o.global_batch, o.micro_batch, transport.world_size()));
   }
+  int left_out = 0;
   const std::vector<Combination> combinations_asked =
-      combinations(o, plans, transport.world_size());
+      combinations(o, plans, transport.world_size(), left_out);
   std::int64_t samples = 0;
   for (const BatchPlan& plan : plans) {
     samples = std::max(samples, plan.global_batch * o.steps);
@@ -403,8 +407,8 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
     std::cout
         << (rows.size() <= rows_shown ? table_of(rows) : summary_of(rows))
         << fmt::format(
-               "\nbits: whether every loss, gradient and parameter has the very same bits as the "
-               "control's, or ddp's;\n"
+               "\nbits: equal to the control's in every loss, gradient and parameter, or ddp's, or they "
+               "differ from both;\n"
                "bytes sent: for gradients and parameters, by all ranks in all steps; state: "
                "parameters, gradients and\noptimizer between steps, on all ranks; both held "
                "against the formulas;\n"
@@ -413,6 +417,11 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
     for (const DType precision : o.precisions) {
       std::cout << fmt::format("{} in {}{}", error_text(bound_of(precision)), name_of(precision),
                                precision == o.precisions.back() ? "\n" : ", ");
+    }
+    if (left_out > 0) {
+      std::cout << fmt::format(
+          "{} combination{} not supported and left out; `ringworld capabilities` says why\n",
+          left_out, left_out == 1 ? " is" : "s are");
     }
     for (const Row& row : rows) {
       if (!row.passed()) {

@@ -107,7 +107,7 @@ std::string refusal(const StrategyOptions& options, int world_size) {
       (!degree || *degree == ShardingDegree::optimizer)) {
     return fmt::format(
         "--reduce-gradients every-micro-batch is for zero2 and fsdp; {} holds whole gradients "
-        "anyway, so reducing them more than once would only cost traffic",
+        "anyway",
         options.name);
   }
   if (degree != ShardingDegree::parameters && !options.reshard_after_forward) {
@@ -115,8 +115,7 @@ std::string refusal(const StrategyOptions& options, int world_size) {
   }
   if (degree != ShardingDegree::parameters && options.offload_parameters) {
     return fmt::format(
-        "parameters are offloaded by zero3 and fsdp, which gather them unit by unit; {} needs all "
-        "of them on the device. Use --strategy fsdp, or --offload optimizer or master",
+        "{} needs all parameters on the device; --offload parameters is for zero3 and fsdp",
         options.name);
   }
   if (options.shard_group != 0 && world_size % options.shard_group != 0) {

@@ -130,8 +130,6 @@ class ParityCheck {
     const GradientStep ours =
         compute_gradients(ours_.model(), backend_, ours_.strategy(), &communicator_,
                           micro_batches, {.loss_scale = options_.loss_scale, .checkpoint = options_.checkpoint});
-    result_.bytes_expected +=
-        ours_.strategy().expected_traffic(static_cast<int>(micro_batches.size()));
     add_to_digest(std::bit_cast<std::int64_t>(ours.loss));
     if (step == 1 && options_.plant && options_.plant->rank == communicator_.rank()) {
       plant_fault();
@@ -230,6 +228,8 @@ class ParityCheck {
                                  (ours_.host() != nullptr ? state_in(ours_.host()->ledger())
                                                           : Bytes(0)),
                              "verify memory");
+    result_.bytes_expected += ours_.strategy().expected_traffic(
+        static_cast<int>(options_.batches.accumulation_steps));
     const Copies copies = ours_.strategy().expected_copies();
     const std::int64_t elements = ours_.model().parameter_count();
     result_.state_expected =

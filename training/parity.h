@@ -61,7 +61,7 @@ struct ParityResult {
   // Of everything that was compared, in order: two strategies with the same digest had the same
   // bits in every loss, gradient and parameter.
   std::uint64_t digest = 0;
-  // For gradients and parameters, by all ranks in all compared steps: measured, and by the
+  // For gradients and parameters, by all ranks in all complete steps: measured, and by the
   // strategy's formula.
   Bytes bytes_sent;
   Bytes bytes_expected;

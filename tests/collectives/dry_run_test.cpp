@@ -41,7 +41,7 @@ TEST(DryRun, GroupsAreCheapInLargeWorlds) {
   EXPECT_EQ(group->traffic_by_label().at("gather").bytes_sent, 4095 * own.bytes());
   EXPECT_EQ(group->traffic_by_label().at("scatter").bytes_sent, 4095 * own.bytes());
   world.barrier("everybody");
-  EXPECT_EQ(world.traffic().calls, 1);
+  EXPECT_EQ(world.traffic_by_label().at("everybody").calls, 1);
 }
 
 TEST(DryRun, ReductionsGiveZero) {
