@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
 #include "runtime/error.h"
 #include "runtime/nearest.h"
 #include "training/gradient_step.h"
+#include "training/relative_difference.h"
 #include "training/sample_order.h"
 
 namespace ringworld {
@@ -37,33 +37,16 @@ constexpr std::int64_t comparison_fields = 3;
 // `ours` are the control's elements from `first` on.
 Comparison compare(const std::string& what, std::span<const double> ours,
                    std::span<const double> control, std::int64_t first = 0) {
-  double squares = 0;
-  for (const double b : control) {
-    squares += b * b;
-  }
-  double difference = 0;
-  double own_squares = 0;
-  double products = 0;
-  bool equal = true;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double b = control[static_cast<std::size_t>(first) + i];
-    difference += (ours[i] - b) * (ours[i] - b);
-    own_squares += b * b;
-    products += ours[i] * b;
-    equal = equal && ours[i] == b;
-  }
+  const double squares = sum_of_squares(control);
   if (!std::isfinite(squares)) {
     throw NumericalError(
         fmt::format("{} is not finite in the control, a single process, so there is nothing to "
                     "compare with; lower --learning-rate",
                     what));
   }
-  if (equal) {
-    return {0, 1, 1};
-  }
-  const double infinite = std::numeric_limits<double>::infinity();
-  const double error = squares > 0 ? std::sqrt(difference / squares) : infinite;
-  return {std::isnan(error) ? infinite : error, products / own_squares, 0};
+  const RelativeDifference difference = relative_difference(
+      ours, control.subspan(static_cast<std::size_t>(first), ours.size()), squares);
+  return {difference.error, difference.ratio, difference.bit_equal ? 1.0 : 0.0};
 }
 
 class ParityCheck {
