@@ -134,6 +134,13 @@ struct BenchOptions {
   std::string settings;  // as for show
 };
 
+struct CompareOptions {
+  std::vector<std::string> paths;  // of two dumps
+  std::optional<double> bound;     // none: by the dumps' precision
+  std::string json;                // as for show
+  std::string settings;            // as for show
+};
+
 struct CapabilitiesOptions {
   std::string json;      // as for show
   std::string settings;  // as for show
@@ -151,7 +158,7 @@ struct Text {
 };
 
 using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, CallOptions,
-                             BenchOptions, CapabilitiesOptions, DoctorOptions>;
+                             BenchOptions, CompareOptions, CapabilitiesOptions, DoctorOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.
