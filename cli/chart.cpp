@@ -7,8 +7,16 @@
 
 #include <fmt/format.h>
 
+#include "cli/svg.h"
+
 namespace ringworld {
 namespace {
+
+using svg::colours;
+using svg::escaped;
+using svg::faint_ink;
+using svg::ink;
+using svg::size_label;
 
 // In pixels.
 constexpr double width = 980;
@@ -20,47 +28,6 @@ constexpr double bottom = 66;
 constexpr double plot_width = width - left - right;
 constexpr double plot_height = height - top - bottom;
 constexpr double legend_line = 22;
-
-constexpr std::string_view ink = "#1a1a1a";
-constexpr std::string_view faint_ink = "#5f6368";
-// Hues that colour-blind people can tell apart, as far as there are any (after Okabe and Ito); the
-// second time round lines are dotted.
-constexpr std::string_view colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                        "#b8860b", "#7b3fa0", "#56b4e9", "#8c564b"};
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
-
-// "8 B", "64 KiB"; powers of two have no fraction.
-std::string size_label(double bytes) {
-  static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 4) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.3g} {}", bytes, units[unit]);
-}
 
 // "20 GB/s", "500 kB/s".
 std::string rate_label(double rate) {
@@ -83,7 +50,8 @@ struct Axis {
 
 class Drawing {
  public:
-  explicit Drawing(const Chart& chart) : chart_(chart) {
+  explicit Drawing(const Chart& chart)
+      : chart_(chart), page_(width, height, left, chart.title, chart.subtitle) {
     double least_x = std::numeric_limits<double>::infinity();
     double most_x = -least_x;
     double least_y = least_x;
@@ -111,15 +79,13 @@ class Drawing {
   }
 
   std::string text() {
-    head();
     y_axis();
     x_axis();
     for (std::size_t i = 0; i < chart_.series.size(); ++i) {
       line(i);
     }
     legend();
-    out_ += "</svg>\n";
-    return std::move(out_);
+    return page_.finish();
   }
 
  private:
@@ -130,45 +96,17 @@ class Drawing {
   double x_of(double log2_bytes) const { return left + x_.part(log2_bytes) * plot_width; }
   double y_of(double log10_rate) const { return top + (1 - y_.part(log10_rate)) * plot_height; }
 
-  template <typename... Values>
-  void add(fmt::format_string<Values...> format, Values&&... values) {
-    out_ += fmt::format(format, std::forward<Values>(values)...);
-  }
-
-  void words(double x, double y, std::string_view anchor, double size, std::string_view colour,
-             std::string_view content, std::string_view more = "") {
-    add("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\" fill=\"{}\"{}>{}"
-        "</text>\n",
-        x, y, anchor, size, colour, more, escaped(content));
-  }
-
-  void grid_line(double x1, double y1, double x2, double y2, std::string_view colour) {
-    add("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1,
-        x2, y2, colour);
-  }
-
-  void head() {
-    add("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
-        "viewBox=\"0 0 {0} {1}\" font-family=\"Helvetica, Arial, sans-serif\">\n"
-        "<title>{2}</title>\n"
-        "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
-        width, height, escaped(chart_.title));
-    words(left, 32, "start", 19, ink, chart_.title, " font-weight=\"bold\"");
-    words(left, 54, "start", 12.5, faint_ink, chart_.subtitle);
-  }
-
   void y_axis() {
     for (int decade = static_cast<int>(y_.low); decade <= static_cast<int>(y_.high); ++decade) {
       const double y = y_of(decade);
-      grid_line(left, y, left + plot_width, y, "#d0d4d9");
-      words(left - 10, y + 4, "end", 12, faint_ink, rate_label(std::pow(10, decade)));
+      page_.line(left, y, left + plot_width, y, "#d0d4d9");
+      page_.words(left - 10, y + 4, "end", 12, faint_ink, rate_label(std::pow(10, decade)));
       for (int digit = 2; digit <= 9 && decade < static_cast<int>(y_.high); ++digit) {
         const double between = y_of(decade + std::log10(digit));
-        grid_line(left, between, left + plot_width, between, "#eff1f3");
+        page_.line(left, between, left + plot_width, between, "#eff1f3");
       }
     }
-    words(14, top - 14, "start", 12, ink, chart_.y_title);
+    page_.words(14, top - 14, "start", 12, ink, chart_.y_title);
   }
 
   void x_axis() {
@@ -179,13 +117,14 @@ class Drawing {
     const int step = std::max(1, (last - first + 10) / 11);
     for (int power = first; power <= last; power += step) {
       const double x = x_of(power);
-      grid_line(x, top, x, y + 5, "#e3e6e9");
-      words(x, y + 21, "middle", 12, faint_ink, size_label(std::exp2(power)));
+      page_.line(x, top, x, y + 5, "#e3e6e9");
+      page_.words(x, y + 21, "middle", 12, faint_ink, size_label(std::exp2(power)));
     }
-    grid_line(left, y, left + plot_width, y, faint_ink);
-    words(left + plot_width / 2, y + 46, "middle", 13, ink, "size of the buffer");
+    page_.line(left, y, left + plot_width, y, faint_ink);
+    page_.words(left + plot_width / 2, y + 46, "middle", 13, ink, "size of the buffer");
   }
 
+  // The second time round the colours, lines are dotted.
   std::string stroke(std::size_t series) const {
     if (chart_.series[series].reference) {
       return fmt::format("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"7 4\"", ink);
@@ -226,9 +165,10 @@ class Drawing {
           "</circle>\n",
           x, y, colour(number), escaped(series.name), rate_label(rate), size_label(bytes));
     }
-    add("<polyline class=\"series\" fill=\"none\" stroke-linejoin=\"round\" {} points=\"{}\"/>\n",
+    page_.add(
+        "<polyline class=\"series\" fill=\"none\" stroke-linejoin=\"round\" {} points=\"{}\"/>\n",
         stroke(number), path);
-    out_ += points;
+    page_.add("{}", points);
   }
 
   // In the order in which the lines end.
@@ -245,9 +185,9 @@ class Drawing {
     double y = top + 8;
     for (const std::size_t i : order) {
       const double x = left + plot_width + 20;
-      add("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x, y, x + 28, y,
-          stroke(i));
-      words(x + 36, y + 4, "start", 13, ink, chart_.series[i].name);
+      page_.add("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x, y,
+                x + 28, y, stroke(i));
+      page_.words(x + 36, y + 4, "start", 13, ink, chart_.series[i].name);
       y += legend_line;
     }
   }
@@ -255,7 +195,7 @@ class Drawing {
   const Chart& chart_;
   Axis x_;
   Axis y_;
-  std::string out_;
+  svg::Page page_;
 };
 
 }  // namespace

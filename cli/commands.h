@@ -15,6 +15,7 @@ ExitCode run_verify(const VerifyOptions& options, Transport& transport);
 ExitCode run_show(const ShowOptions& options, Transport& transport);
 ExitCode run_call(const CallOptions& options, Transport& transport);
 ExitCode run_bench(const BenchOptions& options, Transport& transport);
+ExitCode run_compare(const CompareOptions& options, Transport& transport);
 ExitCode run_capabilities(const CapabilitiesOptions& options, Transport& transport);
 ExitCode run_doctor(const DoctorOptions& options, Transport& transport);
 // Where MPI cannot serve, for the reason given.

@@ -243,8 +243,11 @@ void Progress::print_line(const StepMetrics& metrics) {
   if (metrics.validation_loss) {
     line += fmt::format("  validation {:.4f}", *metrics.validation_loss);
   }
-  line += fmt::format("  grad norm {:.3g}  lr {:.2e}  {} tokens/s  {}", metrics.grad_norm,
-                      metrics.learning_rate, human_count(rate_), remaining(metrics));
+  line += metrics.skipped
+              ? fmt::format("  skipped, overflow at loss scale {}", metrics.loss_scale.value_or(1))
+              : fmt::format("  grad norm {:.3g}", metrics.grad_norm);
+  line += fmt::format("  lr {:.2e}  {} tokens/s  {}", metrics.learning_rate, human_count(rate_),
+                      remaining(metrics));
   out_ << line << '\n' << std::flush;
 }
 

@@ -129,6 +129,9 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* bench = std::get_if<BenchOptions>(&command)) {
     return run_bench(*bench, transport);
   }
+  if (const auto* compare = std::get_if<CompareOptions>(&command)) {
+    return run_compare(*compare, transport);
+  }
   if (const auto* capabilities = std::get_if<CapabilitiesOptions>(&command)) {
     return run_capabilities(*capabilities, transport);
   }

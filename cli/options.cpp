@@ -156,6 +156,28 @@ void check(CallOptions& o) {
   }
 }
 
+// --- compare ------------------------------------------------------------------------------------
+
+void declare(OptionSet& set, CompareOptions& o) {
+  set.usage("ringworld compare A B");
+  set.group("Comparison");
+  set.custom("bound", "X", "by precision: f64 1e-12, f32 1e-5, bf16 1e-2, f16 2e-3",
+             "Up to which relative error |a - b| / |b| two tensors are equal.", false,
+             [&set, &o](const std::vector<std::string>& values) {
+               o.bound = set.parse_number("bound", values.front(), not_negative);
+             });
+  set.group("Output");
+  set.text("json", o.json, "FILE.json", "Write every tensor to this file; - is standard output.");
+  set.examples(
+      "A and B are directories with dumps of the same step of one model, by any two strategies,\n"
+      "numbers of ranks and micro-batches; B is what A is held against.\n\n"
+      "Examples:\n"
+      "  ringworld compare dump-fsdp dump-single\n"
+      "  ringworld compare dump-fsdp dump-ddp --bound 1e-6 --json -");
+}
+
+void check(CompareOptions& /*o*/) {}
+
 // --- capabilities and doctor --------------------------------------------------------------------
 
 void declare(OptionSet& set, CapabilitiesOptions& o) {
@@ -208,6 +230,9 @@ const std::vector<CommandEntry>& commands() {
        parse_as<CallOptions>},
       {"bench", "Times and verifies a collective's algorithms, beside the MPI library's own.",
        parse_as<BenchOptions>},
+      {"compare",
+       "Holds two dumps of a step against each other and names the first tensor that differs.",
+       parse_as<CompareOptions>},
       {"capabilities",
        "Shows which algorithm serves what, and which strategy goes with which option.",
        parse_as<CapabilitiesOptions>},
@@ -234,6 +259,20 @@ Operation operation_of(const CommandEntry& entry, const std::vector<std::string>
   return parse_operation(arguments.front());
 }
 
+// The two directories that compare is followed by.
+std::vector<std::string> paths_of(const CommandEntry& entry,
+                                  const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (i >= arguments.size() || arguments[i].starts_with('-')) {
+      throw UsageError(fmt::format(
+          "{}: {} missing behind it; for example: ringworld {} dump-fsdp dump-single", entry.name,
+          i == 0 ? "the directories of two dumps are" : "the directory of a second dump is",
+          entry.name));
+    }
+  }
+  return {arguments.begin(), arguments.begin() + 2};
+}
+
 template <typename Options>
 Command parse_as(const CommandEntry& entry, const std::vector<std::string>& arguments) {
   OptionSet set(entry.name, entry.summary);
@@ -246,6 +285,9 @@ Command parse_as(const CommandEntry& entry, const std::vector<std::string>& argu
   if constexpr (requires { options.operation; }) {
     options.operation = operation_of(entry, arguments);
     set.parse({arguments.begin() + 1, arguments.end()}, command_names());
+  } else if constexpr (requires { options.paths; }) {
+    options.paths = paths_of(entry, arguments);
+    set.parse({arguments.begin() + 2, arguments.end()}, command_names());
   } else {
     set.parse(arguments, command_names());
   }

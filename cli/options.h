@@ -24,6 +24,7 @@
 #include "training/loss_scaler.h"
 #include "training/optimizer.h"
 #include "training/parity.h"
+#include "training/tensor_dump.h"
 #include "training/training_state.h"
 
 namespace ringworld {
@@ -81,6 +82,8 @@ struct TrainOptions : TrainingSetup {
   LearningRateOptions learning_rate;             // its `steps` are the run's
   double clip_norm = 1;                          // 0: no clipping
   std::string metrics;                           // path; empty: none
+  std::string memory_timeline;                   // path; empty: none
+  DumpOptions dump;                              // step 0: none
   ProgressStyle progress = ProgressStyle::automatic;
   DryRunOptions dry_run;
   ResourceOptions resources;
@@ -158,6 +161,13 @@ struct BenchOptions {
   std::string settings;  // as for show
 };
 
+struct CompareOptions {
+  std::vector<std::string> paths;  // of two dumps
+  std::optional<double> bound;     // none: by the dumps' precision
+  std::string json;                // as for show
+  std::string settings;            // as for show
+};
+
 struct CapabilitiesOptions {
   std::string json;      // as for show
   std::string settings;  // as for show
@@ -175,7 +185,7 @@ struct Text {
 };
 
 using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, CallOptions,
-                             BenchOptions, CapabilitiesOptions, DoctorOptions>;
+                             BenchOptions, CompareOptions, CapabilitiesOptions, DoctorOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/rank.h"
+#include "cli/step_records.h"
 #include "cli/train_setup.h"
 #include "training/trainer.h"
 
@@ -181,10 +182,12 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
 
   const double flops_per_rank_and_token =
       model->flops_per_token(o.data.sequence_length) / rank.communicator().world_size();
+  StepRecords records(o, state, rank.backend(), rank.communicator());
   const OffloadTraffic at_start = state.offload_traffic();
+  std::string recorded;
   for (std::int64_t step = 0; step < o.steps; ++step) {
     const OffloadTraffic before = state.offload_traffic();
-    StepMetrics metrics = trainer.step();
+    StepMetrics metrics = trainer.step(records.hooks(step + 1));
     metrics.sgemm_fraction = metrics.tokens_per_second * flops_per_rank_and_token / sgemm_rate;
     if (state.host() != nullptr) {
       metrics.offload = state.offload_traffic() - before;
@@ -193,10 +196,17 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
       report->step(metrics);
     }
   }
+  rank.on_rank_0([&] {
+    nlohmann::ordered_json conditions = rank.conditions();
+    conditions.update(settings_of(o, *model));
+    recorded = records.finish(conditions);
+  });
   if (report) {
     report->finish(rank.backend().device().ledger());
+    std::cout << recorded << std::flush;
     if (state.host() != nullptr) {
-      std::cout << offload_text(o, state, state.offload_traffic() - at_start, o.steps) << std::flush;
+      std::cout << offload_text(o, state, state.offload_traffic() - at_start, o.steps)
+                << std::flush;
     }
   }
   rank.explain();

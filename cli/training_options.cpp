@@ -293,6 +293,19 @@ void declare(OptionSet& set, TrainOptions& o) {
   set.group("Output");
   set.text("metrics", o.metrics, "FILE.jsonl",
            "Write the run's conditions and one JSON line per step to this file.");
+  set.text("memory-timeline", o.memory_timeline, "FILE.json",
+           "Write rank 0's device memory over the second step to this file, and a chart of it "
+           "beside it, as SVG.");
+  set.custom("dump-step", "K DIR", "",
+             "Write the tensors of step K into this directory, for compare.", true,
+             [&set, &o](const std::vector<std::string>& values) {
+               if (values.size() != 2) {
+                 set.refuse("dump-step", fmt::format("{}", fmt::join(values, " ")),
+                            "give a step and a directory: --dump-step 3 dump");
+               }
+               o.dump.step = set.parse_integer("dump-step", values[0], 1);
+               o.dump.directory = values[1];
+             });
   set.choice("progress", o.progress, all_progress_styles,
              "What rank 0 shows: a bar drawn over itself, lines, or nothing. auto draws a bar on a "
              "terminal; "
@@ -334,6 +347,14 @@ void check(TrainOptions& o) {
         o.validation_interval));
   }
   o.learning_rate.steps = o.steps;
+  if (o.dump.step > o.steps) {
+    throw UsageError(fmt::format("--dump-step {}: the run has only {} step{}", o.dump.step, o.steps,
+                                 o.steps == 1 ? "" : "s"));
+  }
+  if (o.dry_run.asked && (o.dump.step > 0 || !o.memory_timeline.empty())) {
+    throw UsageError(
+        "a dry run has no tensors and no time; leave out --dump-step and --memory-timeline");
+  }
   o.model.recompute_attention = o.recomputation.attention;
   o.loss_scaling.mode = o.loss_scaling_mode.value_or(
       o.precision == DType::f16 ? LossScaling::dynamic : LossScaling::none);

@@ -146,11 +146,10 @@ std::string summary_of(const std::vector<Row>& rows) {
     const auto count = [&](auto holds) {
       return fmt::format("{}", std::ranges::count_if(of_key, holds));
     };
-    const auto compared = std::ranges::count_if(
-        of_key, [](const Row* row) { return row->equals_ddp.has_value(); });
-    const Row& worst = **std::ranges::max_element(of_key, {}, [](const Row* row) {
-      return row->result.largest.relative_error;
-    });
+    const auto compared =
+        std::ranges::count_if(of_key, [](const Row* row) { return row->equals_ddp.has_value(); });
+    const Row& worst = **std::ranges::max_element(
+        of_key, {}, [](const Row* row) { return row->result.largest.relative_error; });
     const bool passed = std::ranges::all_of(of_key, [](const Row* row) { return row->passed(); });
     table.add_row(
         {strategy, std::string(name_of(precision)), fmt::format("{}", of_key.size()),
@@ -306,10 +305,9 @@ std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<
 // replicas are summed by themselves.
 bool adds_as_ddp(const Combination& combination) {
   const StrategyOptions& strategy = combination.training.strategy;
-  const bool reduces_each =
-      strategy.reduce_gradients == ReduceGradients::every_micro_batch ||
-      (strategy.reduce_gradients == ReduceGradients::automatic && strategy.name != "ddp" &&
-       strategy.name != "zero1");
+  const bool reduces_each = strategy.reduce_gradients == ReduceGradients::every_micro_batch ||
+                            (strategy.reduce_gradients == ReduceGradients::automatic &&
+                             strategy.name != "ddp" && strategy.name != "zero1");
   return strategy.shard_group == 0 &&
          (!reduces_each || combination.batches.accumulation_steps == 1);
 }
@@ -382,15 +380,15 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
     const auto make_backend = [&](std::shared_ptr<Device> device) {
       return rank.make_backend(std::move(device));
     };
-    Row row{.strategy = training.strategy.name,
-            .precision = training.precision,
-            .optimizer = o.optimizer.kind,
-            .accumulation = combination.batches.accumulation_steps,
-            .recomputation = combination.recomputation,
-            .offload = training.offload.what,
-            .offload_to = training.offload.where,
-            .result =
-                check_parity(options, data, rank.backend(), rank.communicator(), make_backend)};
+    Row row{
+        .strategy = training.strategy.name,
+        .precision = training.precision,
+        .optimizer = o.optimizer.kind,
+        .accumulation = combination.batches.accumulation_steps,
+        .recomputation = combination.recomputation,
+        .offload = training.offload.what,
+        .offload_to = training.offload.where,
+        .result = check_parity(options, data, rank.backend(), rank.communicator(), make_backend)};
     const std::pair key(row.precision, row.accumulation);
     const auto known = ddp.find(key);
     if (known == ddp.end() && row.strategy == "ddp") {
@@ -407,7 +405,8 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
     std::cout
         << (rows.size() <= rows_shown ? table_of(rows) : summary_of(rows))
         << fmt::format(
-               "\nbits: equal to the control's in every loss, gradient and parameter, or ddp's, or they "
+               "\nbits: equal to the control's in every loss, gradient and parameter, or ddp's, or "
+               "they "
                "differ from both;\n"
                "bytes sent: for gradients and parameters, by all ranks in all steps; state: "
                "parameters, gradients and\noptimizer between steps, on all ranks; both held "

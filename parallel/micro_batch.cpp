@@ -98,6 +98,9 @@ class Pass {
 
 double run_micro_batch(const Model& model, Backend& backend, const Batch& batch, Strategy& strategy,
                        int micro_batch, const MicroBatchOptions& options) {
+  if (options.observer != nullptr) {
+    options.observer->before_micro_batch(batch);
+  }
   Pass pass(model, backend, batch, strategy, micro_batch, options);
   const double loss = pass.forward();
   pass.backward();

@@ -11,6 +11,8 @@ namespace ringworld {
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
+  // What follows is of this micro-batch.
+  virtual void before_micro_batch(const Batch& /*batch*/) {}
   // y (B, T, C), from the last unit (B * T); not called again where a forward is recomputed.
   virtual void after_forward(const Unit& unit, const Tensor& y) = 0;
   // dx (B, T, C), undefined from the first unit. The gradients of the unit's parameters hold what

@@ -154,6 +154,7 @@ std::shared_ptr<const Storage> Device::allocate(Bytes bytes, Category category) 
         throw;
       }
     }
+    tell_observer();
   }
   if (options_.poison && bytes.value > 0 && source_->holds_data()) {
     std::memset(address, 0xff, static_cast<std::size_t>(bytes.value));
@@ -169,6 +170,13 @@ void Device::give_back(std::byte* address, Bytes bytes, Category category) {
     cache_[bytes.value].push_back(address);
     cached_ += bytes;
     trim();
+  }
+  tell_observer();
+}
+
+void Device::tell_observer() const {
+  if (observer_ != nullptr) {
+    observer_->changed(ledger_);
   }
 }
 
@@ -195,6 +203,12 @@ void Device::reset_peaks() {
   const std::lock_guard lock(mutex_);
   ledger_.peak = ledger_.held;
   ledger_.total_peak = ledger_.total_held;
+}
+
+void Device::observe(DeviceObserver* observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
+  tell_observer();
 }
 
 std::string Device::report() const {

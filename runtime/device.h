@@ -77,6 +77,15 @@ struct DeviceOptions {
   std::string remedy = "raise --device-memory, or use a smaller model, micro-batch or sequence";
 };
 
+// Hears how a device's ledger changes: for drawing memory over time. Called on the thread that
+// allocates or gives back, while the device is locked: it is quick, calls nothing of the device,
+// and throws nothing.
+class DeviceObserver {
+ public:
+  virtual ~DeviceObserver() = default;
+  virtual void changed(const Ledger& ledger) noexcept = 0;
+};
+
 // One tensor's memory; gives it back to the device when the last tensor that views it goes. Without
 // a device it is another rank's memory, which this one may only read.
 class Storage;
@@ -91,6 +100,9 @@ class Device : public std::enable_shared_from_this<Device> {
 
   Ledger ledger() const;
   void reset_peaks();  // peaks become what is held now
+  // From now on the observer, which outlives the device or is replaced before it goes, hears of the
+  // ledger after every allocation and return; and at once, of how it stands. Null: nobody.
+  void observe(DeviceObserver* observer);
   Bytes budget() const { return options_.budget; }
   // "parameters 12.0 MiB, gradients ..., total ..., peak ...": what is held, by category.
   std::string report() const;
@@ -99,12 +111,14 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class Storage;
   Device(DeviceOptions options, std::unique_ptr<MemorySource> source);
   void give_back(std::byte* address, Bytes bytes, Category category);
+  void tell_observer() const;  // with mutex_ held
   void trim();  // with mutex_ held: cached blocks go until held + cached is at most the highest
 
   const DeviceOptions options_;
   const std::unique_ptr<MemorySource> source_;
   mutable std::mutex mutex_;
   Ledger ledger_;
+  DeviceObserver* observer_ = nullptr;
   // Blocks that were given back, by size, for reuse: a training step asks for the same sizes again
   // and again, and fresh pages cost a fault each.
   std::unordered_map<std::int64_t, std::vector<std::byte*>> cache_;

@@ -31,13 +31,13 @@ struct StepMetrics {
   double learning_rate = 0;
   std::int64_t tokens = 0;  // trained so far, by all ranks
   double step_seconds = 0;
-  double tokens_per_second = 0;          // in this step, all ranks
-  std::optional<double> sgemm_fraction;  // model FLOPs over what OpenBLAS's sgemm does alone
-  std::int64_t bytes_sent = 0;           // by this rank in this step
-  std::int64_t collectives = 0;          // in this step
+  double tokens_per_second = 0;           // in this step, all ranks
+  std::optional<double> sgemm_fraction;   // model FLOPs over what OpenBLAS's sgemm does alone
+  std::int64_t bytes_sent = 0;            // by this rank in this step
+  std::int64_t collectives = 0;           // in this step
   std::optional<OffloadTraffic> offload;  // of this rank in this step, where something is offloaded
-  Ledger ledger;                         // of this rank's device, for its peaks in this step
-  Bytes peak_resident;                   // of this rank's process, since its start
+  Ledger ledger;                          // of this rank's device, for its peaks in this step
+  Bytes peak_resident;                    // of this rank's process, since its start
 };
 
 class MetricsWriter {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -78,11 +79,13 @@ void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
         "; no rank finds a tensor that is not finite on its own, so the sum over ranks "
         "overflowed; lower --learning-rate or use --precision f64");
   }
+  const std::string_view remedy =
+      result.loss_scale > 1
+          ? "use --loss-scaling dynamic or a smaller --loss-scale, or lower --learning-rate"
+          : "lower --learning-rate, raise --warmup-steps or set --clip-norm";
   throw NumericalError(fmt::format(
-      "{}; first tensor that is not finite: rank {}, {}; lower --learning-rate, raise "
-      "--warmup-steps or set --clip-norm",
-      what, rank,
-      broadcast_text(communicator, first.found().value_or(""), static_cast<int>(rank))));
+      "{}; first tensor that is not finite: rank {}, {}; {}", what, rank,
+      broadcast_text(communicator, first.found().value_or(""), static_cast<int>(rank)), remedy));
 }
 
 }  // namespace ringworld

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
 #include "runtime/error.h"
 #include "runtime/nearest.h"
 #include "training/gradient_step.h"
+#include "training/relative_difference.h"
 #include "training/sample_order.h"
 
 namespace ringworld {
@@ -26,33 +26,16 @@ constexpr std::int64_t comparison_fields = 3;
 // throw or none does.
 Comparison compare(const std::string& what, std::span<const double> ours,
                    std::span<const double> control, std::int64_t first = 0) {
-  double squares = 0;
-  for (const double b : control) {
-    squares += b * b;
-  }
-  double difference = 0;
-  double own_squares = 0;
-  double products = 0;
-  bool equal = true;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double b = control[static_cast<std::size_t>(first) + i];
-    difference += (ours[i] - b) * (ours[i] - b);
-    own_squares += b * b;
-    products += ours[i] * b;
-    equal = equal && ours[i] == b;
-  }
+  const double squares = sum_of_squares(control);
   if (!std::isfinite(squares)) {
     throw NumericalError(
         fmt::format("{} is not finite in the control, a single process, so there is nothing to "
                     "compare with; lower --learning-rate",
                     what));
   }
-  if (equal) {
-    return {0, 1, 1};
-  }
-  const double infinite = std::numeric_limits<double>::infinity();
-  const double error = squares > 0 ? std::sqrt(difference / squares) : infinite;
-  return {std::isnan(error) ? infinite : error, products / own_squares, 0};
+  const RelativeDifference difference = relative_difference(
+      ours, control.subspan(static_cast<std::size_t>(first), ours.size()), squares);
+  return {difference.error, difference.ratio, difference.bit_equal ? 1.0 : 0.0};
 }
 
 class ParityCheck {
@@ -128,8 +111,8 @@ class ParityCheck {
     sent_before_step_ = bytes_sent();
     const std::vector<HostBatch> micro_batches = our_micro_batches(step);
     const GradientStep ours =
-        compute_gradients(ours_.model(), backend_, ours_.strategy(), &communicator_,
-                          micro_batches, {.loss_scale = options_.loss_scale, .checkpoint = options_.checkpoint});
+        compute_gradients(ours_.model(), backend_, ours_.strategy(), &communicator_, micro_batches,
+                          {.loss_scale = options_.loss_scale, .checkpoint = options_.checkpoint});
     add_to_digest(std::bit_cast<std::int64_t>(ours.loss));
     if (step == 1 && options_.plant && options_.plant->rank == communicator_.rank()) {
       plant_fault();
@@ -170,10 +153,10 @@ class ParityCheck {
 
   void update(TrainingState& side) const {
     side.strategy().begin_update();
-    side.optimizer().step(options_.learning_rate,
-                         clip_scale(side.strategy().gradient_norm() / options_.loss_scale,
-                                    options_.clip_norm) /
-                             options_.loss_scale);
+    side.optimizer().step(
+        options_.learning_rate,
+        clip_scale(side.strategy().gradient_norm() / options_.loss_scale, options_.clip_norm) /
+            options_.loss_scale);
     side.strategy().finish_update();
   }
 
@@ -224,18 +207,17 @@ class ParityCheck {
       return Bytes(communicator_.all_reduce_value(bytes.value, ReduceOp::sum, label));
     };
     result_.bytes_sent += all(bytes_sent() - sent_before_step_, "verify bytes");
-    result_.state_held = all(state_in(backend_.device().ledger()) +
-                                 (ours_.host() != nullptr ? state_in(ours_.host()->ledger())
-                                                          : Bytes(0)),
-                             "verify memory");
-    result_.bytes_expected += ours_.strategy().expected_traffic(
-        static_cast<int>(options_.batches.accumulation_steps));
+    result_.state_held =
+        all(state_in(backend_.device().ledger()) +
+                (ours_.host() != nullptr ? state_in(ours_.host()->ledger()) : Bytes(0)),
+            "verify memory");
+    result_.bytes_expected +=
+        ours_.strategy().expected_traffic(static_cast<int>(options_.batches.accumulation_steps));
     const Copies copies = ours_.strategy().expected_copies();
     const std::int64_t elements = ours_.model().parameter_count();
-    result_.state_expected =
-        copies.gradients * elements * size_of(gradient_dtype(precision())) +
-        copies.parameters * elements * parameter_bytes_per_element() +
-        copies.optimizer * elements * optimizer_bytes_per_element();
+    result_.state_expected = copies.gradients * elements * size_of(gradient_dtype(precision())) +
+                             copies.parameters * elements * parameter_bytes_per_element() +
+                             copies.optimizer * elements * optimizer_bytes_per_element();
   }
 
   // Takes every rank's comparisons into the result.
@@ -347,7 +329,7 @@ class ParityCheck {
   Communicator& communicator_;
   TrainingState ours_;
   std::unique_ptr<Backend> control_backend_;  // rank 0 only
-  std::optional<TrainingState> control_;               // rank 0 only
+  std::optional<TrainingState> control_;      // rank 0 only
   Bytes sent_before_step_;
   ParityResult result_;
 };

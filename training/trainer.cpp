@@ -63,7 +63,7 @@ bool Trainer::is_skipped(const GradientStep& gradient, std::span<const HostBatch
                        : "");
 }
 
-StepMetrics Trainer::step() {
+StepMetrics Trainer::step(const StepHooks& hooks) {
   const auto start = Clock::now();
   const Traffic before = communicator_.traffic();
   backend_.device().reset_peaks();
@@ -71,11 +71,16 @@ StepMetrics Trainer::step() {
   const std::vector<HostBatch> micro_batches = read_micro_batches();
   const GradientStep gradient =
       compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches,
-                        {.loss_scale = loss_scaler_.scale(), .checkpoint = options_.checkpoint});
+                        {.loss_scale = loss_scaler_.scale(),
+                         .checkpoint = options_.checkpoint,
+                         .observer = hooks.units});
   // Loss and norm are of all ranks, so all ranks skip or none does.
   StepMetrics metrics;
   metrics.skipped = is_skipped(gradient, micro_batches);
   metrics.learning_rate = learning_rate(options_.learning_rate, steps_done_);
+  if (hooks.before_update) {
+    hooks.before_update(gradient);
+  }
   if (!metrics.skipped) {
     strategy_.begin_update();
     // Clipping and unscaling are one multiplication.
@@ -83,6 +88,9 @@ StepMetrics Trainer::step() {
                     clip_scale(gradient.gradient_norm, options_.clip_norm) / gradient.loss_scale);
     strategy_.finish_update();
     tokens_done_ += gradient.tokens;
+  }
+  if (hooks.after_update) {
+    hooks.after_update();
   }
 
   ++steps_done_;

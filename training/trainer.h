@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "collectives/communicator.h"
@@ -27,6 +28,13 @@ struct TrainerOptions {
   std::int64_t validation_batches = 0;   // global batches; 0: the whole validation set
 };
 
+// For whoever looks into a step.
+struct StepHooks {
+  UnitObserver* units = nullptr;
+  std::function<void(const GradientStep&)> before_update = {};  // gradients are complete
+  std::function<void()> after_update = {};
+};
+
 // Everything it is given must outlive it.
 class Trainer {
  public:
@@ -39,7 +47,7 @@ class Trainer {
   // parameters and optimizer stay as they were, and its tokens are not trained. Throws
   // NumericalError when loss or gradient is not finite and may not be skipped (any more); the
   // parameters are then as they were before the step.
-  StepMetrics step();
+  StepMetrics step(const StepHooks& hooks = {});
 
   LossScaler& loss_scaler() { return loss_scaler_; }
 

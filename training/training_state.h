@@ -31,10 +31,10 @@ struct OffloadSettings {
   Offload what = Offload::none;
   OffloadTo where = OffloadTo::host;
   std::string path = {};  // directory of the file; only for OffloadTo::file
-  Bytes host_memory{0};  // of this rank; 0: no limit
-  Bytes file_memory{0};  // of this rank; 0: no limit
-  double host_link = 0;  // bytes per second between device and host, each way; 0: no limit
-  double file_link = 0;  // the same between host and file
+  Bytes host_memory{0};   // of this rank; 0: no limit
+  Bytes file_memory{0};   // of this rank; 0: no limit
+  double host_link = 0;   // bytes per second between device and host, each way; 0: no limit
+  double file_link = 0;   // the same between host and file
 };
 
 struct TrainingSetup {

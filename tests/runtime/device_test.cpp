@@ -2,6 +2,7 @@
 
 #include <set>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,35 @@ TEST(Device, ChargesAndReturnsByCategory) {
   device->reset_peaks();
   EXPECT_EQ(device->ledger().total_peak, Bytes(1100));
   EXPECT_EQ(device->ledger().peak_in(Category::activations), Bytes(0));
+}
+
+// Remembers what it was told.
+class Listener : public DeviceObserver {
+ public:
+  void changed(const Ledger& ledger) noexcept override { told.push_back(ledger); }
+  std::vector<Ledger> told;
+};
+
+TEST(Device, TellsAnObserverOfEveryAllocationAndReturn) {
+  const auto device = Device::create({.budget = Bytes(1000)});
+  auto weights = device->allocate(Bytes(600), Category::parameters);
+  Listener listener;
+  device->observe(&listener);
+  ASSERT_EQ(listener.told.size(), 1u);  // how things stood
+  EXPECT_EQ(listener.told[0].held_in(Category::parameters), Bytes(600));
+  {
+    const auto x = device->allocate(Bytes(100), Category::activations);
+    EXPECT_THROW(device->allocate(Bytes(500), Category::activations), OutOfDeviceMemory);
+  }
+  weights.reset();
+  ASSERT_EQ(listener.told.size(), 4u);  // not of what was refused
+  EXPECT_EQ(listener.told[1].held_in(Category::activations), Bytes(100));
+  EXPECT_EQ(listener.told[1].total_held, Bytes(700));
+  EXPECT_EQ(listener.told[2].total_held, Bytes(600));
+  EXPECT_EQ(listener.told[3].total_held, Bytes(0));
+  device->observe(nullptr);
+  device->allocate(Bytes(10), Category::workspace);
+  EXPECT_EQ(listener.told.size(), 4u);
 }
 
 TEST(Device, RefusesToPassItsBudgetAndSaysWhoHoldsWhat) {
