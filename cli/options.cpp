@@ -20,6 +20,7 @@
 namespace ringworld {
 namespace {
 
+constexpr Interval not_negative{0, std::numeric_limits<double>::infinity(), true, false};
 constexpr std::int64_t most_threads = 1024;
 
 }  // namespace

@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"--offload-to file", "--offload-path"}},
         BadInput{"OffloadIntoNothing",
                  train + "--offload optimizer --offload-to file --offload-path /no/such/place",
-                 data,
+                 data_error,
                  {"/no/such/place"}},
         BadInput{"OffloadParametersOfDdp",
                  train + "--offload parameters",
