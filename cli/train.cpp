@@ -191,6 +191,10 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
     metrics.sgemm_fraction = metrics.tokens_per_second * flops_per_rank_and_token / sgemm_rate;
     if (state.host() != nullptr) {
       metrics.offload = state.offload_traffic() - before;
+      metrics.host = state.host()->ledger();
+    }
+    if (state.file() != nullptr) {
+      metrics.file = state.file()->ledger();
     }
     if (report) {
       report->step(metrics);

@@ -60,6 +60,12 @@ void MetricsWriter::write(const StepMetrics& metrics) {
                        {"bytes_written_to_file", moved.file_written.value},
                        {"seconds_waited", moved.seconds_waited}};
   }
+  if (metrics.host) {
+    line["host_peak_bytes"] = peak_bytes(*metrics.host);
+  }
+  if (metrics.file) {
+    line["file_peak_bytes"] = peak_bytes(*metrics.file);
+  }
   line["peak_bytes"] = peak_bytes(metrics.ledger);
   line["peak_resident_bytes"] = metrics.peak_resident.value;
   write_line(line);

@@ -36,8 +36,10 @@ struct StepMetrics {
   std::int64_t bytes_sent = 0;            // by this rank in this step
   std::int64_t collectives = 0;           // in this step
   std::optional<OffloadTraffic> offload;  // of this rank in this step, where something is offloaded
-  Ledger ledger;                          // of this rank's device, for its peaks in this step
-  Bytes peak_resident;                    // of this rank's process, since its start
+  std::optional<Ledger> host;             // of this rank's tiers, for their peaks since the start
+  std::optional<Ledger> file;
+  Ledger ledger;        // of this rank's device, for its peaks in this step
+  Bytes peak_resident;  // of this rank's process, since its start
 };
 
 class MetricsWriter {

@@ -52,6 +52,12 @@ TEST_P(DryRunLaunch, HoldsAndSendsWhatARealRunDoes) {
 
   const nlohmann::json dry = dry_run(ranks, 0, more);
   EXPECT_EQ(dry.at("peak_bytes"), real.at("peak_bytes"));
+  for (const char* tier : {"host_peak_bytes", "file_peak_bytes"}) {
+    ASSERT_EQ(dry.contains(tier), real.contains(tier));
+    if (dry.contains(tier)) {
+      EXPECT_EQ(dry.at(tier), real.at(tier)) << tier;
+    }
+  }
   std::int64_t bytes = 0;
   std::int64_t calls = 0;
   if (dry.contains("collectives")) {
