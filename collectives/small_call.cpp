@@ -115,6 +115,11 @@ void Communicator::SmallCall::collect_all() {
       transport.wait(tickets_[static_cast<std::size_t>(peer)]);
     }
   }
+  // A message for which there was no room yet is still to be read from its tensor, which may be the
+  // output.
+  for (const Transport::Ticket ticket : sends_) {
+    transport.wait(ticket);
+  }
   if (reduces(call_.operation)) {
     collect_reduced();
   } else {
@@ -125,9 +130,6 @@ void Communicator::SmallCall::collect_all() {
         gives(call_.operation, call_.root, peer, communicator_.rank_)) {
       transport.done_reading(tickets_[static_cast<std::size_t>(peer)]);
     }
-  }
-  for (const Transport::Ticket ticket : sends_) {
-    transport.wait(ticket);
   }
   communicator_.line_->scratch.reset();
   end_call(transport.board());

@@ -225,6 +225,38 @@ TEST_P(Mpi, ALargeMessageIsOverWhenTheSmallOneBeforeItIsRead) {
   }
 }
 
+// With the others behind, the root's messages to them fill all of their 8 slots, up to 3 of them
+// with messages that have been taken without that being told, and what it gives to the sum has no
+// room yet: it must not be the sum that goes out when there is. More than 5 broadcasts could wait
+// for the others.
+TEST(SmallSum, IsOfWhatWasGivenWhereTheOthersAreBehind) {
+  Road& shared = road("shared");
+  const auto backend = make_cpu_backend(Device::create({}, make_arena_memory(shared.arena)), 1);
+  Communicator communicator(*shared.shared, *backend, {.timeout = std::chrono::seconds(30)});
+  Communicator pace(mpi_test_transport(), *backend, {.timeout = std::chrono::seconds(30)});
+  const Tensor x = backend->zeros(DType::f32, {4}, Category::workspace);
+  const std::int64_t ranks = communicator.world_size();
+  for (int round = 0; round < 40; ++round) {
+    const int broadcasts = 4 + round % 2;
+    if (communicator.rank() > 0) {
+      pace.barrier("root is ahead");
+    }
+    for (int i = 0; i < broadcasts; ++i) {
+      communicator.broadcast(x, 0, "one way").wait();
+    }
+    // The root posts its contribution before the others take anything.
+    const Tensor value = backend->empty(DType::i64, {1}, Category::workspace);
+    backend->upload_values(value, std::vector<double>{21});
+    Work sum = communicator.all_reduce(value, value, ReduceOp::sum, "sum");
+    if (communicator.rank() == 0) {
+      pace.barrier("root is ahead");
+    }
+    sum.wait();
+    EXPECT_EQ(backend->download_values(value)[0], static_cast<double>(21 * ranks))
+        << "in round " << round;
+  }
+}
+
 TEST_P(Mpi, CountsTheRanksOfThisMachine) {
   EXPECT_EQ(transport_.local_ranks(), communicator_.world_size());
 }
