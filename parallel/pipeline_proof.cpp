@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -157,11 +159,7 @@ class StageOrder {
 class Exchange {
  public:
   Exchange(const PipelineSchedule& schedule, const PipelineChain& chain, int offered)
-      : schedule_(schedule),
-        chain_(chain),
-        offered_(offered),
-        states_(schedule.actions.size()),
-        channels_(schedule.actions.size() * schedule.actions.size()) {}
+      : schedule_(schedule), chain_(chain), offered_(offered), states_(schedule.actions.size()) {}
 
   // Nothing when all come to their end, else who waits for whom. Throws Refutation where a message
   // meets the wrong one, which no number of offers changes.
@@ -202,9 +200,7 @@ class Exchange {
 
   bool at_end(int stage) const { return states_[stage].next > schedule_.actions[stage].size(); }
 
-  Channel& channel(int from, int to) {
-    return channels_[static_cast<std::size_t>(from * schedule_.shape.stages + to)];
-  }
+  Channel& channel(int from, int to) { return channels_[{from, to}]; }
 
   void go_on(int stage) {
     State& state = states_[stage];
@@ -312,8 +308,8 @@ class Exchange {
   const PipelineChain& chain_;
   const int offered_;
   std::vector<State> states_;
-  std::vector<Channel> channels_;  // by sender and receiver
-  std::deque<int> ready_;          // stages that may be able to go on
+  std::map<std::pair<int, int>, Channel> channels_;  // by sender and receiver
+  std::deque<int> ready_;                            // stages that may be able to go on
 };
 
 // Throws Refutation.

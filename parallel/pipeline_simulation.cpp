@@ -22,7 +22,8 @@ class Clockwork {
         times_(times),
         chain_(schedule),
         over_(schedule.actions.size()),
-        ends_{Ends(outputs()), Ends(outputs())} {
+        outputs_{Outputs(output_count()), Outputs(output_count())},
+        messages_(schedule.actions.size()) {
     timeline_.stages.resize(schedule.actions.size());
     timeline_.work = schedule.shape.micro_batches * times.work();
   }
@@ -44,25 +45,31 @@ class Clockwork {
         timeline_.longest_stage =
             std::max(timeline_.longest_stage, actions.back().end - actions.front().start);
       }
-      add_messages(stage);
+      timeline_.messages.insert(timeline_.messages.end(), messages_[stage].begin(),
+                                messages_[stage].end());
     }
     return std::move(timeline_);
   }
 
  private:
-  using Ends = std::vector<std::optional<double>>;
+  struct Output {
+    double begun;
+    double computed;
+  };
+  using Outputs = std::vector<std::optional<Output>>;
 
-  std::size_t outputs() const {
+  std::size_t output_count() const {
     return static_cast<std::size_t>(schedule_.shape.parts()) *
            static_cast<std::size_t>(schedule_.shape.micro_batches);
   }
 
-  // When the output of an action of this direction, in this place, was or will be computed.
-  std::optional<double>& end_of(const PipelineAction& action, const PipelinePlace& place) {
-    Ends& ends = ends_[action.work == PipelineWork::forward ? 0 : 1];
+  // That of an action of this direction and micro-batch, in this place; nothing as long as it has
+  // not been computed.
+  std::optional<Output>& output(const PipelineAction& action, const PipelinePlace& place) {
+    Outputs& outputs = outputs_[action.work == PipelineWork::forward ? 0 : 1];
     const auto part = static_cast<std::size_t>(chain_.part(place.stage, place.chunk));
-    return ends[part * static_cast<std::size_t>(schedule_.shape.micro_batches) +
-                static_cast<std::size_t>(action.micro_batch)];
+    return outputs[part * static_cast<std::size_t>(schedule_.shape.micro_batches) +
+                   static_cast<std::size_t>(action.micro_batch)];
   }
 
   double duration(PipelineWork work) const {
@@ -89,16 +96,27 @@ class Clockwork {
       const PipelineAction& action = actions[timed.size()];
       double start = over_[stage];
       if (const std::optional<PipelinePlace> from = chain_.source(stage, action)) {
-        const std::optional<double>& computed = end_of(action, *from);
-        if (!computed) {
+        const std::optional<Output>& input = output(action, *from);
+        if (!input) {
           return;
         }
-        start = std::max(start, *computed + delay(from->stage, stage));
+        const double arrived = input->computed + delay(from->stage, stage);
+        start = std::max(start, arrived);
+        if (from->stage != stage) {
+          messages_[stage].push_back({action.work != PipelineWork::forward,
+                                      action.micro_batch,
+                                      *from,
+                                      {stage, action.chunk},
+                                      input->begun,
+                                      input->computed,
+                                      arrived,
+                                      start});
+        }
       }
       over_[stage] = start + duration(action.work);
       timed.push_back({action, start, over_[stage]});
       if (action.work != PipelineWork::backward_weight) {
-        end_of(action, {stage, action.chunk}) = over_[stage];
+        output(action, {stage, action.chunk}) = Output{start, over_[stage]};
       }
       const std::optional<PipelinePlace> to = chain_.destination(stage, action);
       if (to && to->stage != stage) {
@@ -118,26 +136,13 @@ class Clockwork {
     }
   }
 
-  void add_messages(int stage) {
-    for (const TimedAction& timed : timeline_.stages[stage]) {
-      const std::optional<PipelinePlace> to = chain_.destination(stage, timed.action);
-      if (to && to->stage != stage) {
-        timeline_.messages.push_back({timed.action.work != PipelineWork::forward,
-                                      timed.action.micro_batch,
-                                      {stage, timed.action.chunk},
-                                      *to,
-                                      timed.end,
-                                      timed.end + times_.communication});
-      }
-    }
-  }
-
   const PipelineSchedule& schedule_;
   const PipelineTimes times_;
   const PipelineChain chain_;
-  std::vector<double> over_;  // by stage: the end of its last action
-  Ends ends_[2];              // of forward and backward, by part and micro-batch
-  std::deque<int> ready_;     // stages that may be able to go on
+  std::vector<double> over_;                            // by stage: the end of its last action
+  Outputs outputs_[2];                                  // down and up, by part and micro-batch
+  std::vector<std::vector<PipelineMessage>> messages_;  // by the stage that receives
+  std::deque<int> ready_;                               // stages that may be able to go on
   PipelineTimeline timeline_;
 };
 

@@ -24,8 +24,10 @@ struct PipelineMessage {
   int micro_batch;
   PipelinePlace from;
   PipelinePlace to;
-  double sent;     // the end of the action that computed it
+  double begun;    // when the action that computed it began
+  double sent;     // and ended
   double arrived;  // `communication` later
+  double used;     // when the action that it is for began
 };
 
 // Time without work, out of a time that holds `work` of it.
@@ -37,7 +39,7 @@ struct Idle {
 
 struct PipelineTimeline {
   std::vector<std::vector<TimedAction>> stages;
-  std::vector<PipelineMessage> messages;  // in the order of the stages that send, then of sending
+  std::vector<PipelineMessage> messages;  // by the stage that receives, then in its order
   double work = 0;                        // of each stage; all have the same
   // From the first action of all to the last.
   double total = 0;

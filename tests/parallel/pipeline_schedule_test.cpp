@@ -388,13 +388,17 @@ TEST(PipelineSimulation, EveryActionStandsWhereItBelongs) {
   EXPECT_EQ(timeline.total, 11);
   EXPECT_EQ(timeline.work, 6);
   ASSERT_EQ(timeline.messages.size(), 4u);
-  const PipelineMessage& gradient = timeline.messages[2];
+  const PipelineMessage& gradient = timeline.messages[0];  // stage 0 receives only these
   EXPECT_TRUE(gradient.gradient);
   EXPECT_EQ(gradient.micro_batch, 0);
   EXPECT_EQ(gradient.from, (PipelinePlace{1, 0}));
   EXPECT_EQ(gradient.to, (PipelinePlace{0, 0}));
+  EXPECT_EQ(gradient.begun, 3);
   EXPECT_EQ(gradient.sent, 5);
   EXPECT_EQ(gradient.arrived, 6);
+  EXPECT_EQ(gradient.used, 6);
+  EXPECT_EQ(timeline.messages[3].arrived, 3);  // micro-batch 1 waits for B0 of stage 1
+  EXPECT_EQ(timeline.messages[3].used, 5);
 }
 
 // What one stage gives another cannot come before it is there, in any schedule.
@@ -411,7 +415,9 @@ TEST(PipelineSimulation, NothingRunsBeforeItsInput) {
                (timed.action.work != F) == message.gradient;
       });
       ASSERT_NE(user, actions.end());
-      EXPECT_GE(user->start, message.arrived);
+      EXPECT_EQ(user->start, message.used);
+      EXPECT_GE(message.used, message.arrived);
+      EXPECT_EQ(message.arrived, message.sent + times.communication);
     }
     if (shape.stages == 1) {
       EXPECT_EQ(timeline.total, timeline.work);  // between its own chunks nothing travels
