@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -60,10 +61,11 @@ std::string labelled_row(const PipelineSchedule& schedule, const std::vector<Tim
       return static_cast<std::size_t>(std::lround(time / scale.unit) * scale.cell);
     };
     const std::size_t first = cell_at(timed.start);
-    const std::size_t length = cell_at(timed.end) - first - (scale.separated ? 1 : 0);
-    if (cell_at(timed.end) == first) {
+    const std::size_t end = cell_at(timed.end);
+    if (end == first) {
       continue;  // it takes no time
     }
+    const std::size_t length = end - first - (scale.separated ? 1 : 0);
     std::string text = fmt::format("{}{}", letter_of(timed.action.work), timed.action.micro_batch);
     if (schedule.shape.chunks > 1) {
       text += static_cast<char>('a' + timed.action.chunk);
@@ -95,8 +97,11 @@ std::string ruler(const Scale& scale, int first, int last) {
   }
   std::string text;
   for (int i = (first + step - 1) / step * step; i < last; i += step) {
-    text.resize(static_cast<std::size_t>((i - first) * scale.cell), ' ');
-    text += fmt::format("{:.4g}", i * scale.unit);
+    const auto column = static_cast<std::size_t>((i - first) * scale.cell);
+    if (column >= text.size() + (text.empty() ? 0 : 1)) {  // a long number may need two steps
+      text.resize(column, ' ');
+      text += fmt::format("{:.4g}", i * scale.unit);
+    }
   }
   return text;
 }
@@ -104,10 +109,7 @@ std::string ruler(const Scale& scale, int first, int last) {
 // Euclid's algorithm; what is not above `rounding` is no remainder.
 double common_divisor(double a, double b, double rounding) {
   while (b > rounding) {
-    double rest = std::fmod(a, b);
-    rest = b - rest <= rounding ? 0 : rest;
-    a = b;
-    b = rest;
+    a = std::exchange(b, std::fmod(a, b));
   }
   return a;
 }

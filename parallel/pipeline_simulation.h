@@ -43,10 +43,9 @@ struct PipelineTimeline {
   double work = 0;                        // of each stage; all have the same
   // From the first action of all to the last.
   double total = 0;
-  // Of the stage that takes longest from its own first action to its own last. The same, where it
-  // is the first stage that begins and ends; less, where later stages end last. It is what a step
-  // costs in a row of steps when no stage waits for all others in between (the cost in Qi et al.,
-  // section 4).
+  // Of the stage that takes longest from its own first action to its own last. The same, where the
+  // first stage to begin is the last to end; less, where later stages end later. It is what a step
+  // costs in a row of steps when no stage waits for all others in between, as Qi et al. count it.
   double longest_stage = 0;
 
   Idle idle() const;                   // within total: of every stage, the bubble

@@ -127,15 +127,16 @@ TEST(PipelineChart, HasABoxForEachActionAndIsWellFormed) {
   }
 }
 
-// Two halves of a micro-batch that begin at 3 and 5 of 12.
+// On two stages: forward 0 to 3 and 3 to 6, backward 6 to 15 and 15 to 24, over 1000 pixels.
 TEST(PipelineChart, BoxesStandWhereTheirTimeIs) {
-  const PipelineSchedule schedule = emit("1f1b", {1, 1, 1});
+  const PipelineSchedule schedule = emit("1f1b", {2, 1, 1});
   const std::string svg =
       to_svg(schedule, simulate(schedule, {3, 4, 5}), needs_of(schedule), "", "");
-  // 1000 pixels from 84 on.
-  EXPECT_NE(svg.find("<rect class=\"action\" x=\"84.00\" y=\"116.0\" width=\"250.00\""), svg.npos)
-      << svg;
-  EXPECT_NE(svg.find("<rect class=\"action\" x=\"334.00\" y=\"116.0\" width=\"750.00\""), svg.npos);
+  for (const char* box :
+       {"x=\"84.00\" y=\"116.0\" width=\"125.00\"", "x=\"209.00\" y=\"150.0\" width=\"125.00\"",
+        "x=\"334.00\" y=\"150.0\" width=\"375.00\"", "x=\"709.00\" y=\"116.0\" width=\"375.00\""}) {
+    EXPECT_NE(svg.find(fmt::format("<rect class=\"action\" {}", box)), svg.npos) << box;
+  }
 }
 
 TEST(PipelineTrace, HasATrackForEachStageAndAnEventForEachAction) {
