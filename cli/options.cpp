@@ -10,6 +10,7 @@
 #include "cli/bench_options.h"
 #include "cli/option_groups.h"
 #include "cli/option_set.h"
+#include "cli/show_pipeline_options.h"
 #include "cli/training_options.h"
 #include "collectives/hierarchical.h"
 #include "collectives/proof.h"
@@ -98,10 +99,14 @@ void declare(OptionSet& set, ShowOptions& o) {
   set.group("Output");
   set.text("json", o.json, "FILE.json",
            "Write schedules, contents, cost and verdict to this file; - is standard output.");
-  set.examples("Operations and their algorithms:\n" + list_of_operations() +
-               "\nExamples:\n"
-               "  ringworld show all_reduce --algorithm ring --ranks 4\n"
-               "  ringworld show broadcast --algorithm tree --ranks 6 --root 2 --json -");
+  set.examples(
+      "Operations and their algorithms:\n" + list_of_operations() +
+      "\nIn place of an operation, pipeline shows a pipeline schedule, with options of its own:\n"
+      "ringworld show pipeline --help lists them.\n"
+      "\nExamples:\n"
+      "  ringworld show all_reduce --algorithm ring --ranks 4\n"
+      "  ringworld show broadcast --algorithm tree --ranks 6 --root 2 --json -\n"
+      "  ringworld show pipeline --schedule 1f1b --stages 4 --micro-batches 8");
 }
 
 void check(ShowOptions& o) {
@@ -218,6 +223,7 @@ struct CommandEntry {
 
 template <typename Options>
 Command parse_as(const CommandEntry& entry, const std::vector<std::string>& arguments);
+Command parse_show(const CommandEntry& entry, const std::vector<std::string>& arguments);
 
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> table = {
@@ -225,8 +231,10 @@ const std::vector<CommandEntry>& commands() {
        parse_as<TrainOptions>},
       {"verify", "Proves that distributed training gives the gradients of a single process.",
        parse_as<VerifyOptions>},
-      {"show", "Shows a collective algorithm step by step, with its cost and the proof's verdict.",
-       parse_as<ShowOptions>},
+      {"show",
+       "Shows a collective algorithm or a pipeline schedule, with its cost and the proof's "
+       "verdict.",
+       parse_show},
       {"call", "Runs one collective on given values and prints what each rank gets.",
        parse_as<CallOptions>},
       {"bench", "Times and verifies a collective's algorithms, beside the MPI library's own.",
@@ -251,11 +259,23 @@ std::vector<std::string> command_names() {
   return names;
 }
 
+// What `show` also shows, beside operations. In a configuration file both words are the section.
+constexpr const char* pipeline_word = "pipeline";
+constexpr const char* show_pipeline = "show pipeline";
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names = command_names();
+  names.emplace_back(show_pipeline);
+  return names;
+}
+
 // Commands on a collective are followed by its name.
 Operation operation_of(const CommandEntry& entry, const std::vector<std::string>& arguments) {
+  const bool shows = entry.name == "show";
   if (arguments.empty() || arguments.front().starts_with('-')) {
-    throw UsageError(fmt::format("{}: an operation is missing behind it; there are:\n{}",
-                                 entry.name, list_of_operations()));
+    throw UsageError(fmt::format("{}: an operation is missing behind it; there are:\n{}{}",
+                                 entry.name, list_of_operations(),
+                                 shows ? "and pipeline, for pipeline schedules\n" : ""));
   }
   return parse_operation(arguments.front());
 }
@@ -285,16 +305,42 @@ Command parse_as(const CommandEntry& entry, const std::vector<std::string>& argu
   }
   if constexpr (requires { options.operation; }) {
     options.operation = operation_of(entry, arguments);
-    set.parse({arguments.begin() + 1, arguments.end()}, command_names());
+    set.parse({arguments.begin() + 1, arguments.end()}, section_names());
   } else if constexpr (requires { options.paths; }) {
     options.paths = paths_of(entry, arguments);
-    set.parse({arguments.begin() + 2, arguments.end()}, command_names());
+    set.parse({arguments.begin() + 2, arguments.end()}, section_names());
   } else {
-    set.parse(arguments, command_names());
+    set.parse(arguments, section_names());
   }
   check(options);
   options.settings = set.settings();
   return options;
+}
+
+// `show` is followed by an operation, or by the word for pipeline schedules.
+Command parse_show(const CommandEntry& entry, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) {
+    return parse_as<ShowOptions>(entry, arguments);
+  }
+  const std::string& word = arguments.front();
+  if (word == pipeline_word) {
+    return parse_as<ShowPipelineOptions>(
+        {show_pipeline,
+         "Shows a pipeline schedule: its timeline, bubble and live micro-batches, and the proof's "
+         "verdict.",
+         nullptr},
+        {arguments.begin() + 1, arguments.end()});
+  }
+  std::vector<std::string> known = {pipeline_word};
+  for (const Operation operation : all_operations) {
+    known.emplace_back(name_of(operation));
+  }
+  if (std::ranges::find(known, word) == known.end() && nearest(word, known) == pipeline_word) {
+    throw UsageError(
+        fmt::format("show: there is no operation \"{}\"; did you mean {}? Choose one of: {}", word,
+                    pipeline_word, fmt::join(known, ", ")));
+  }
+  return parse_as<ShowOptions>(entry, arguments);
 }
 
 std::string list_of_commands() {

@@ -15,6 +15,7 @@
 #include "cli/console.h"
 #include "collectives/schedule.h"
 #include "models/model.h"
+#include "parallel/pipeline_schedule.h"
 #include "parallel/strategy.h"
 #include "runtime/backend.h"
 #include "runtime/bytes.h"
@@ -130,6 +131,17 @@ struct ShowOptions {
   std::string settings;  // all of the above that was given, see OptionSet::settings
 };
 
+// show pipeline.
+struct ShowPipelineOptions {
+  std::string schedule = "1f1b";
+  PipelineShape shape{.stages = 4, .micro_batches = 8, .chunks = 0};  // chunks 0: as is usual
+  PipelineTimes times;
+  std::string svg;       // path; empty: none
+  std::string trace;     // path; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
 struct CallOptions {
   Operation operation = Operation::all_reduce;
   std::string algorithm;  // empty: the operation's first
@@ -184,8 +196,9 @@ struct Text {
   std::string text;
 };
 
-using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, CallOptions,
-                             BenchOptions, CompareOptions, CapabilitiesOptions, DoctorOptions>;
+using Command =
+    std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions, CallOptions,
+                 BenchOptions, CompareOptions, CapabilitiesOptions, DoctorOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.
