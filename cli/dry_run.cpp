@@ -151,6 +151,15 @@ std::string table_of(const DryRun& result) {
   return text;
 }
 
+// Behind a message.
+std::string advice(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    text += fmt::format("; {}", part);
+  }
+  return text;
+}
+
 }  // namespace
 
 DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
@@ -205,8 +214,39 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
     std::string text;
     std::function<void(TrainOptions&)> apply;
   };
-  const auto strategy = [](const char* name) {
-    return Change{fmt::format("--strategy {}", name), [name](TrainOptions& o) {
+  // What a tier lacks is not a matter of the device.
+  TrainOptions without_budgets = asked;
+  without_budgets.resources.device_memory = Bytes(0);
+  without_budgets.resources.device.clear();
+  without_budgets.offload.host_memory = Bytes(0);
+  without_budgets.offload.file_memory = Bytes(0);
+  std::vector<std::string> needs;
+  try {
+    const DryRun all = dry_run(without_budgets, rank, world_size);
+    const auto need = [&](const std::optional<Ledger>& ledger, Bytes budget,
+                          std::string_view option) {
+      if (ledger && budget.value > 0 && ledger->total_peak > budget) {
+        needs.push_back(fmt::format("{} {} would do", option, to_string(ledger->total_peak)));
+      }
+    };
+    need(all.host, asked.offload.host_memory, "--host-memory");
+    need(all.file, asked.offload.file_memory, "--file-memory");
+    if (asked.resources.budget().value == 0 || all.device_peak <= asked.resources.budget()) {
+      return advice(needs);
+    }
+  } catch (const Error&) {  // nothing is known then
+  }
+
+  // Options that are of the strategy that was asked for go with it.
+  const auto strategy = [&asked](const char* name) {
+    std::string text = fmt::format("--strategy {}", name);
+    if (asked.strategy.reduce_gradients != ReduceGradients::automatic) {
+      text += " --reduce-gradients auto";
+    }
+    if (asked.strategy.shard_group != 0) {
+      text += " --shard-group 0";
+    }
+    return Change{text, [name](TrainOptions& o) {
                     o.strategy.name = name;
                     o.strategy.reduce_gradients = ReduceGradients::automatic;
                     o.strategy.shard_group = 0;
@@ -245,6 +285,7 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
     }
     tried.resources.device_memory = Bytes(0);
     tried.resources.device.clear();
+    tried.offload.host_memory = Bytes(0);
     try {
       const Bytes peak = dry_run(tried, rank, world_size).device_peak;
       const std::string text = fmt::format("{} ({})", fmt::join(texts, " "), to_string(peak));
@@ -261,11 +302,14 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
     }
   }
   if (!fits.empty()) {
-    return fmt::format("would fit: {}", fmt::join(fits, "; "));
+    needs.push_back(fmt::format("would fit: {}", fmt::join(fits, "; ")));
+  } else if (smallest) {
+    needs.push_back(
+        fmt::format("nothing that was tried would fit; the smallest is {}", smallest->second));
+  } else {
+    needs.emplace_back("nothing that was tried would fit");
   }
-  return smallest
-             ? fmt::format("nothing that was tried would fit; the smallest is {}", smallest->second)
-             : std::string("nothing that was tried would fit");
+  return advice(needs);
 }
 
 ExitCode run_dry(const TrainOptions& o, Transport& transport) {
@@ -278,8 +322,7 @@ ExitCode run_dry(const TrainOptions& o, Transport& transport) {
   try {
     result = dry_run(o, o.dry_run.rank, world_size);
   } catch (const OutOfDeviceMemory& error) {
-    throw OutOfDeviceMemory(
-        fmt::format("{}; {}", error.what(), what_would_fit(o, o.dry_run.rank, world_size)));
+    throw OutOfDeviceMemory(error.what() + what_would_fit(o, o.dry_run.rank, world_size));
   }
   if (transport.rank() != 0) {
     return ExitCode::ok;

@@ -25,8 +25,9 @@ struct DryRun {
 // Plays `rank` of `world_size` through the code of a real run. Throws what that would throw.
 DryRun dry_run(const TrainOptions& options, int rank, int world_size);
 
-// For a run that does not fit the device: a sentence on which changes would make it fit, each tried
-// by dry runs. `rank` is the one that failed.
+// For a run that does not fit its memory, what follows the message: which budgets of tiers would
+// do, and which changes would make it fit the device, each tried by dry runs. `rank` is the one
+// that failed.
 std::string what_would_fit(const TrainOptions& options, int rank, int world_size);
 
 }  // namespace ringworld

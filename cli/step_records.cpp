@@ -56,9 +56,13 @@ class StepRecords::Marks final : public UnitObserver {
 
 StepRecords::StepRecords(const TrainOptions& options, const TrainingState& state, Backend& backend,
                          Communicator& communicator)
-    : options_(options), state_(state), backend_(backend), communicator_(communicator) {
+    : options_(options), state_(state), communicator_(communicator) {
   if (!options.memory_timeline.empty() && communicator.rank() == 0) {
     timeline_ = std::make_unique<MemoryTimeline>(backend.device());
+    write_timeline("--memory-timeline", options.memory_timeline, *timeline_, {}, "", "");
+  }
+  if (options.dump.step > 0) {
+    dump_ = std::make_unique<TensorDump>(options.dump, state.model(), backend, communicator);
   }
 }
 
@@ -75,18 +79,15 @@ StepHooks StepRecords::hooks(std::int64_t step) {
   if (!dumps && !draws) {
     return {};
   }
-  if (dumps) {
-    dump_ = std::make_unique<TensorDump>(options_.dump, state_.model(), backend_, communicator_);
-  }
   if (draws) {
     timeline_->begin();
   }
-  observer_ =
-      std::make_unique<Marks>(state_.model(), draws ? timeline_.get() : nullptr, dump_.get());
+  observer_ = std::make_unique<Marks>(state_.model(), draws ? timeline_.get() : nullptr,
+                                      dumps ? dump_.get() : nullptr);
   return {.units = observer_.get(),
           .before_update =
-              [this, draws](const GradientStep& gradient) {
-                if (dump_ != nullptr) {
+              [this, draws, dumps](const GradientStep& gradient) {
+                if (dumps) {
                   dump_->write_gradients(state_.strategy(), gradient);
                 }
                 if (draws) {
@@ -94,11 +95,11 @@ StepHooks StepRecords::hooks(std::int64_t step) {
                 }
               },
           .after_update =
-              [this, draws] {
+              [this, draws, dumps] {
                 if (draws) {
                   timeline_->end();
                 }
-                if (dump_ != nullptr) {
+                if (dumps) {
                   dump_->write_parameters(state_.strategy());
                   dump_->finish();
                   dump_.reset();

@@ -33,10 +33,9 @@ class StepRecords {
 
   const TrainOptions& options_;
   const TrainingState& state_;
-  Backend& backend_;
   Communicator& communicator_;
   std::unique_ptr<MemoryTimeline> timeline_;  // on rank 0, where one is asked for
-  std::unique_ptr<TensorDump> dump_;          // while its step runs
+  std::unique_ptr<TensorDump> dump_;          // until its step is over
   std::unique_ptr<Marks> observer_;
 };
 

@@ -187,10 +187,18 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
   std::string recorded;
   for (std::int64_t step = 0; step < o.steps; ++step) {
     const OffloadTraffic before = state.offload_traffic();
-    StepMetrics metrics = trainer.step(records.hooks(step + 1));
+    StepHooks hooks = records.hooks(step + 1);
+    OffloadTraffic after;  // without the validation that may follow
+    hooks.after_update = [&after, &state, recorded_first = hooks.after_update] {
+      if (recorded_first) {
+        recorded_first();
+      }
+      after = state.offload_traffic();
+    };
+    StepMetrics metrics = trainer.step(hooks);
     metrics.sgemm_fraction = metrics.tokens_per_second * flops_per_rank_and_token / sgemm_rate;
     if (state.host() != nullptr) {
-      metrics.offload = state.offload_traffic() - before;
+      metrics.offload = after - before;
       metrics.host = state.host()->ledger();
     }
     if (state.file() != nullptr) {
@@ -231,8 +239,8 @@ ExitCode run_train(const TrainOptions& o, Transport& transport) {
   try {
     return train(o, batches, rank, data);
   } catch (const OutOfDeviceMemory& error) {
-    throw OutOfDeviceMemory(fmt::format(
-        "{}; {}", error.what(), what_would_fit(o, transport.rank(), transport.world_size())));
+    throw OutOfDeviceMemory(error.what() +
+                            what_would_fit(o, transport.rank(), transport.world_size()));
   }
 }
 

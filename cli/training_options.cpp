@@ -351,9 +351,10 @@ void check(TrainOptions& o) {
     throw UsageError(fmt::format("--dump-step {}: the run has only {} step{}", o.dump.step, o.steps,
                                  o.steps == 1 ? "" : "s"));
   }
-  if (o.dry_run.asked && (o.dump.step > 0 || !o.memory_timeline.empty())) {
+  if (o.dry_run.asked && (o.dump.step > 0 || !o.memory_timeline.empty() || !o.metrics.empty())) {
     throw UsageError(
-        "a dry run has no tensors and no time; leave out --dump-step and --memory-timeline");
+        "a dry run has no tensors, time or losses; leave out --dump-step, --memory-timeline and "
+        "--metrics, or give --json FILE for its result");
   }
   o.model.recompute_attention = o.recomputation.attention;
   o.loss_scaling.mode = o.loss_scaling_mode.value_or(

@@ -68,13 +68,24 @@ std::string error_text(double error) {
   return error == 0 ? "0" : fmt::format("{:.1e}", error);
 }
 
+// A row that breaks in its first step has counted nothing.
+bool has_counted(const ParityResult& r) {
+  return r.state_expected.value > 0;
+}
+
 std::string bytes_text(const ParityResult& r) {
+  if (!has_counted(r)) {
+    return "-";
+  }
   return r.bytes_sent == r.bytes_expected
              ? fmt::format("{} = theory", r.bytes_sent.value)
              : fmt::format("{}, theory {}", r.bytes_sent.value, r.bytes_expected.value);
 }
 
 std::string memory_text(const ParityResult& r) {
+  if (!has_counted(r)) {
+    return "-";
+  }
   return r.state_held == r.state_expected
              ? fmt::format("{} = theory", to_string(r.state_held))
              : fmt::format("{}, theory {}", to_string(r.state_held), to_string(r.state_expected));
@@ -399,6 +410,13 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
     }
     passed = passed && row.passed();
     rows.push_back(std::move(row));
+    const std::size_t count = combinations_asked.size();
+    const std::size_t every = std::max<std::size_t>(1, count / 12);
+    if (rank.prints() && count > rows_shown && rows.size() % every == 0 && rows.size() < count) {
+      std::cout << fmt::format("{} of {} combinations, {}\n", rows.size(), count,
+                               passed ? "all equal so far" : "not all equal")
+                << std::flush;
+    }
   }
 
   if (rank.prints()) {

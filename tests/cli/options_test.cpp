@@ -381,7 +381,7 @@ TEST_F(Config, EveryOptionIsAKey) {
     if (name.starts_with("beta") || name == "momentum" || name == "validation-fraction" ||
         name == "dropout")
       value = "0.5";
-    const bool real = name == "dry-run" || name == "memory-timeline";
+    const bool real = name == "dry-run" || name == "memory-timeline" || name == "metrics";
     const std::string beside = name == "data" ? "" : real ? "--data d" : "--data d --dry-run";
     EXPECT_NO_THROW(train_with(name + " = \"" + value + "\"\n", beside)) << name;
     ++keys;
