@@ -232,8 +232,7 @@ const std::vector<CommandEntry>& commands() {
       {"verify", "Proves that distributed training gives the gradients of a single process.",
        parse_as<VerifyOptions>},
       {"show",
-       "Shows a collective algorithm or a pipeline schedule, with its cost and the proof's "
-       "verdict.",
+       "Shows a collective algorithm or a pipeline schedule, its cost, and if it is proved.",
        parse_show},
       {"call", "Runs one collective on given values and prints what each rank gets.",
        parse_as<CallOptions>},
