@@ -59,16 +59,18 @@ Datasets random_data(std::int64_t train, std::int64_t validation) {
 // A trainer with everything it needs, on a thread. The optimizer is plain gradient descent.
 struct Rank {
   Rank(Transport& transport, std::unique_ptr<Model> its_model, const Datasets& its_data,
-       const TrainerOptions& options)
+       const TrainerOptions& options, const std::string& its_strategy = "ddp")
       : data(its_data),
         communicator(transport, *backend),
         model(std::move(its_model)),
-        strategy(make_strategy({}, *model, *backend, communicator, /*seed=*/1)),
+        strategy(make_strategy({.name = its_strategy}, *model, *backend, communicator, /*seed=*/1)),
         optimizer(make_optimizer({.kind = OptimizerKind::sgd, .momentum = 0, .weight_decay = 0},
                                  strategy->shards(), *backend)),
         trainer(*model, *backend, *strategy, *optimizer, communicator, data, options) {}
 
-  std::vector<double> weights() { return backend->download_values(model->parameters()[0]->value); }
+  std::vector<double> weights() {
+    return backend->download_values(strategy->full_value(*model->parameters()[0]));
+  }
 
   Datasets data;
   std::unique_ptr<Backend> backend =
@@ -249,7 +251,8 @@ struct Overflows {
 };
 
 Overflows train_through_overflows(Transport& transport, int bad, int steps,
-                                  const TrainerOptions& options, double loss = 1) {
+                                  const TrainerOptions& options, double loss = 1,
+                                  const std::string& strategy = "ddp") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   auto step = std::make_shared<int>(0);
   auto model = std::make_unique<Model>("toy", DType::f32, vocabulary, 0);
@@ -264,7 +267,7 @@ Overflows train_through_overflows(Transport& transport, int bad, int steps,
       [=, rank = transport.rank()](Backend& backend, const Batch& batch) {
         add_gradient(backend, *weight, batch, rank == 1 && *step < bad ? infinity : 3);
       }));
-  Rank rank(transport, std::move(model), random_data(200, 0), options);
+  Rank rank(transport, std::move(model), random_data(200, 0), options, strategy);
   Overflows seen{.steps = {}, .weights = {rank.weights()}, .scaler = {}};
   for (; *step < steps; ++*step) {
     seen.steps.push_back(rank.trainer.step());
@@ -282,21 +285,25 @@ TrainerOptions scaled(LossScalerOptions scaling, double clip_norm = 0) {
 }
 
 TEST(Trainer, AnOverflowOnOneRankSkipsTheStepOnAll) {
-  run_on_threads(4, [](Transport& transport) {
-    const LossScalerOptions scaling{.mode = LossScaling::dynamic, .initial_scale = 1024};
-    const Overflows seen = train_through_overflows(transport, 3, 5, scaled(scaling));
-    const double scales[] = {1024, 1024, 512, 256, 256};  // the first overflow is tolerated
-    for (std::size_t i = 0; i < 5; ++i) {
-      SCOPED_TRACE(i);
-      EXPECT_EQ(seen.steps[i].skipped, i < 3);
-      EXPECT_EQ(seen.steps[i].loss_scale, scales[i]);
-      EXPECT_EQ(seen.steps[i].step, static_cast<std::int64_t>(i) + 1);
-      EXPECT_EQ(seen.steps[i].tokens,
-                i < 3 ? 0 : static_cast<std::int64_t>(i - 2) * 8 * length);  // trained
-      EXPECT_EQ(seen.weights[i + 1] == seen.weights[i], i < 3);
-    }
-    EXPECT_EQ(seen.scaler, (LossScaler::State{.scale = 256, .good_steps = 2}));
-  });
+  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    run_on_threads(4, [&](Transport& transport) {
+      SCOPED_TRACE(strategy);
+      const LossScalerOptions scaling{.mode = LossScaling::dynamic, .initial_scale = 1024};
+      const Overflows seen =
+          train_through_overflows(transport, 3, 5, scaled(scaling), /*loss=*/1, strategy);
+      const double scales[] = {1024, 1024, 512, 256, 256};  // the first overflow is tolerated
+      for (std::size_t i = 0; i < 5; ++i) {
+        SCOPED_TRACE(i);
+        EXPECT_EQ(seen.steps[i].skipped, i < 3);
+        EXPECT_EQ(seen.steps[i].loss_scale, scales[i]);
+        EXPECT_EQ(seen.steps[i].step, static_cast<std::int64_t>(i) + 1);
+        EXPECT_EQ(seen.steps[i].tokens,
+                  i < 3 ? 0 : static_cast<std::int64_t>(i - 2) * 8 * length);  // trained
+        EXPECT_EQ(seen.weights[i + 1] == seen.weights[i], i < 3);
+      }
+      EXPECT_EQ(seen.scaler, (LossScaler::State{.scale = 256, .good_steps = 2}));
+    });
+  }
 }
 
 // Powers of two scale without rounding, so the steps are the same bits with and without.
