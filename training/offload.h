@@ -27,8 +27,6 @@ enum class OffloadLevel : std::uint8_t {
 inline constexpr OffloadLevel all_offload_levels[] = {OffloadLevel::none, OffloadLevel::optimizer,
                                                       OffloadLevel::master};
 std::string_view name_of(OffloadLevel level);
-// Throws UsageError that lists the known levels.
-OffloadLevel parse_offload_level(std::string_view text);
 
 // The tiers outlive the optimizer.
 struct OffloadOptions {

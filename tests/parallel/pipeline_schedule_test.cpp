@@ -1,5 +1,5 @@
-// Pipeline schedules: proved for many shapes, wrong ones refuted, timed against closed forms and
-// published values.
+// Pipeline schedules: proved for many shapes, wrong ones refuted, timed against closed forms,
+// with published times.
 #include "parallel/pipeline_schedule.h"
 
 #include <algorithm>
@@ -353,9 +353,9 @@ TEST(PipelineSimulation, ZeroBubbleWithMeasuredTimes) {
   }
 }
 
-// The bubble rates that the paper gives for its 1.5B model on 8 stages with 24 micro-batches, from
-// the first row of Table 6; here with communication.
-TEST(PipelineSimulation, PublishedBubbleRates) {
+// With the times of the first row of Table 6, communication among them: the 1.5B model on 8 stages
+// with 24 micro-batches.
+TEST(PipelineSimulation, BubbleRatesWithCommunication) {
   const auto rate = [](const char* name) {
     const Idle idle =
         simulate(emit(name, 8, 24), {18.522, 18.086, 9.337, 0.601}).idle_of_longest_stage();
