@@ -19,9 +19,6 @@
 namespace ringworld {
 namespace {
 
-// Calls up to here are over sooner than another thread would have begun them.
-constexpr Bytes short_call{64 * 1024};
-
 // What calls that may be small ones need of scratch. How much that is depends on whether they meet
 // the stream busy and run their schedule, one_shot with a place for each rank at worst: so it is
 // there from the beginning.
@@ -59,6 +56,7 @@ Communicator::Communicator(Transport& transport, Backend& backend, CommunicatorO
       reaches_small_(
           std::ranges::all_of(ranks_, [&](int member) { return transport_.takes_small(member); })),
       exceptions_(std::uncaught_exceptions()),
+      messages_(ranks_.size()),
       line_(std::make_shared<Line>(backend_, scratch_of_small_calls(transport_))) {
   for (const Operation operation : all_operations) {
     use_default(operation);
@@ -77,6 +75,7 @@ Communicator::Communicator(const Communicator& parent, std::vector<int> ranks, i
       reaches_small_(
           std::ranges::all_of(ranks_, [&](int member) { return transport_.takes_small(member); })),
       exceptions_(std::uncaught_exceptions()),
+      messages_(ranks_.size()),
       line_(parent.line_) {
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     if (const auto& named = parent.choices_[i].named) {

@@ -141,6 +141,11 @@ class Communicator {
   // out = block `rank` of x on root, where x holds a block of out's element count for each rank;
   // elsewhere x is not used. In place on root when out is x's own block.
   [[nodiscard]] Work scatter(const Tensor& out, const Tensor& x, int root, std::string label);
+  // x goes to rank `to`, which receives it: the same count, dtype and label there. The Work is done
+  // when x may change, and should be waited for; later calls do not wait for it.
+  [[nodiscard]] Work send(const Tensor& x, int to, std::string label);
+  // out = what rank `from` sends to this one next.
+  [[nodiscard]] Work receive(const Tensor& out, int from, std::string label);
   // Returns when every rank has called it.
   void barrier(std::string label);
 
@@ -158,6 +163,7 @@ class Communicator {
   struct Plan;
   struct Line;
   class SmallCall;
+  class Sending;
   struct Chosen {
     const Algorithm* algorithm = nullptr;
     std::uint64_t hash = 0;  // of its name
@@ -168,6 +174,9 @@ class Communicator {
   void use_default(Operation operation);
   const Chosen& choose(Operation operation, Bytes bytes, bool equal_counts);
   void check_root(std::string_view call, int root) const;
+  void check_peer(std::string_view call, int peer) const;
+  CallRecord message_record(const Tensor& x, int from, int to, std::int64_t number,
+                            const std::string& label) const;
   Work submit(Call&& call);
   void finish_small();  // makes room for other calls
   void count(const std::string& label, std::int64_t bytes_sent);
@@ -204,6 +213,11 @@ class Communicator {
   std::array<Choice, std::size(all_operations)> choices_;  // by operation
   std::vector<std::string> explanations_;
   std::int64_t sequence_ = 0;
+  struct Messages {
+    std::int64_t sent = 0;
+    std::int64_t received = 0;
+  };
+  std::vector<Messages> messages_;  // with each rank, so far
   std::pair<const std::string, Traffic>* last_traffic_ = nullptr;            // that was counted
   std::map<std::pair<const Algorithm*, int>, std::unique_ptr<Plan>> plans_;  // by algorithm, root
   Work last_;                                                                // submitted

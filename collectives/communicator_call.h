@@ -16,6 +16,9 @@
 
 namespace ringworld {
 
+// Calls up to here are over sooner than another thread would have begun them.
+inline constexpr Bytes short_call{64 * 1024};
+
 inline Tensor flat(const Tensor& tensor) {
   return tensor.defined() && tensor.shape().axes() != 1 ? tensor.view(Shape{tensor.elements()})
                                                         : tensor;

@@ -30,6 +30,10 @@ std::string CallRecord::describe() const {
   if (sequence == 0) {
     return "nothing yet";
   }
+  if (const std::string_view verb = algorithm; verb == "send" || verb == "receive") {
+    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {} of its group)", verb,
+                       label, sequence, elements, name_of(dtype), root);
+  }
   std::string text = fmt::format("{} \"{}\" (call {}: ", name_of(operation), label, sequence);
   if (elements == 0 && uneven) {
     text += "counts of its own";

@@ -10,6 +10,7 @@
 namespace ringworld {
 
 // Every dimension is given and has been checked.
-std::unique_ptr<Model> make_gpt2(const ModelOptions& dimensions, DType dtype);
+std::unique_ptr<Model> make_gpt2(const ModelOptions& dimensions, DType dtype,
+                                 const TensorParallel* tensor);
 
 }  // namespace ringworld

@@ -20,25 +20,51 @@ void Linear::forward(Backend& backend, const Tensor& y, const Tensor& x) const {
   backend.matmul(y, x, weight->value, {.transpose_b = true, .accumulate = bias != nullptr});
 }
 
-void Linear::backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x) const {
-  backend.matmul(weight->gradient, dy, x, {.transpose_a = true, .accumulate = true});
+Tensor Linear::forward_summed(Backend& backend, const TensorParallel& tensor, const Tensor& x,
+                              const std::string& label) const {
+  // With sequence parallelism the sum is a tensor of its own.
+  const Tensor partial = empty_like(
+      backend, x, outputs(),
+      tensor.sequence_parallel() ? Category::workspace : Category::activations);
+  const Linear own{.weight = weight, .bias = tensor.rank() == 0 ? bias : nullptr};
+  own.forward(backend, partial, x);
+  return tensor.reduce(backend, partial, Category::activations, label);
+}
+
+Tensor Linear::backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                        Saved& saved) const {
   if (bias != nullptr) {
     backend.sum_rows(bias->gradient, dy);
   }
-  backend.matmul(dx, dy, weight->value);
+  if (!saved.puts_off_weights()) {
+    backend.matmul(weight->gradient, dy, x, {.transpose_a = true, .accumulate = true});
+    backend.matmul(dx, dy, weight->value);
+    return dx;
+  }
+  saved.put_off(weight, dy, x);
+  Tensor own_dx = dx.storage() != x.storage()
+                      ? dx
+                      : backend.empty(x.dtype(), x.shape(), Category::workspace);
+  backend.matmul(own_dx, dy, weight->value);
+  return own_dx;
 }
 
 Linear add_linear(Model& model, const std::string& name, std::int64_t outputs, std::int64_t inputs,
-                  double deviation, Split split) {
-  const bool by_outputs = split == Split::outputs;
-  return {.weight = model.add_parameter({.name = name + ".weight",
-                                         .shape = {outputs, inputs},
-                                         .deviation = deviation,
-                                         .split_axis = by_outputs ? 0 : 1}),
-          .bias = model.add_parameter({.name = name + ".bias",
+                  const LinearOptions& options) {
+  const bool by_outputs = options.split == Split::outputs;
+  Linear linear{.weight = model.add_parameter({.name = name + ".weight",
+                                               .shape = {outputs, inputs},
+                                               .deviation = options.deviation,
+                                               .split_axis = by_outputs ? 0 : 1,
+                                               .sections = options.sections})};
+  if (options.bias) {
+    linear.bias = model.add_parameter({.name = name + ".bias",
                                        .shape = {outputs},
                                        .decay = false,
-                                       .split_axis = by_outputs ? 0 : -1})};
+                                       .split_axis = by_outputs ? 0 : -1,
+                                       .sections = options.sections});
+  }
+  return linear;
 }
 
 LayerNorm::Output LayerNorm::forward(Backend& backend, const Tensor& x) const {
@@ -59,14 +85,19 @@ void LayerNorm::backward(Backend& backend, const Tensor& dx, const Tensor& dy, c
 }
 
 LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t width) {
-  return {.weight = model.add_parameter(
-              {.name = name + ".weight", .shape = {width}, .decay = false, .mean = 1}),
-          .bias = model.add_parameter({.name = name + ".bias", .shape = {width}, .decay = false})};
+  return {.weight = model.add_parameter({.name = name + ".weight",
+                                         .shape = {width},
+                                         .decay = false,
+                                         .mean = 1,
+                                         .normalizes = true}),
+          .bias = model.add_parameter(
+              {.name = name + ".bias", .shape = {width}, .decay = false, .normalizes = true})};
 }
 
 void Dropout::drop(Backend& backend, const Batch& batch, const Tensor& out, const Tensor& x) const {
   backend.dropout(out, x, {*batch.dropout_seed, Purpose::dropout, stream},
-                  batch.first_token * x.shape()[-1], probability);
+                  (batch.first_token + tensor->rows(batch.tokens.elements()).first) * x.shape()[-1],
+                  probability);
 }
 
 void Dropout::apply(Backend& backend, const Batch& batch, const Tensor& x) const {
@@ -84,7 +115,8 @@ Tensor Dropout::backward(Backend& backend, const Batch& batch, const Tensor& dy)
   return dx;
 }
 
-Tensor FeedForward::forward(Backend& backend, const Tensor& x, Saved& saved) const {
+Tensor FeedForward::forward(Backend& backend, const Tensor& x, Saved& saved,
+                            const std::string& label) const {
   // (B, T, H)
   const Tensor hidden = empty_like(backend, x, c_fc.outputs(), Category::activations);
   c_fc.forward(backend, hidden, x);
@@ -93,11 +125,7 @@ Tensor FeedForward::forward(Backend& backend, const Tensor& x, Saved& saved) con
   // (B, T, H)
   const Tensor activated = empty_like(backend, x, c_fc.outputs(), Category::workspace);
   backend.gelu_forward(activated, hidden);
-
-  // (B, T, C)
-  Tensor y = empty_like(backend, x, c_proj.outputs(), Category::activations);
-  c_proj.forward(backend, y, activated);
-  return y;
+  return c_proj.forward_summed(backend, *tensor, activated, label);
 }
 
 Tensor FeedForward::backward_to_hidden(Backend& backend, const Tensor& dy, Saved& saved) const {
@@ -105,7 +133,7 @@ Tensor FeedForward::backward_to_hidden(Backend& backend, const Tensor& dy, Saved
   // (B, T, H). Holds in turn GELU's output, its gradient, and the gradient of GELU's input.
   Tensor buffer = empty_like(backend, hidden, hidden.shape()[-1], Category::workspace);
   backend.gelu_forward(buffer, hidden);
-  c_proj.backward(backend, buffer, dy, buffer);
+  buffer = c_proj.backward(backend, buffer, dy, buffer, saved);
   backend.gelu_backward(buffer, buffer, hidden);
   return buffer;
 }

@@ -9,6 +9,7 @@
 namespace ringworld {
 
 // Layers, width, hidden and vocabulary are given and have been checked.
-std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype);
+std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype,
+                                const TensorParallel* tensor);
 
 }  // namespace ringworld

@@ -9,25 +9,46 @@
 // with a d in front.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "models/tensor_parallel.h"
 #include "runtime/backend.h"
 
 namespace ringworld {
+
+// Devices of other parts of the model whose gradients of a parameter are added to this one's, once
+// backward is through.
+enum class GradientSum : std::uint8_t {
+  none,
+  tensor_ranks,  // sequence parallelism: each has the gradient of its rows
+  end_stages,    // a tied weight on the first and the last pipeline stage
+};
 
 // A named weight. Units refer to it; a strategy binds value and gradient to memory before the first
 // forward. A tied weight is one Parameter seen by several units.
 struct Parameter {
   std::string name;
-  Shape shape;
+  Shape shape;        // of what this device has; to Model::add_parameter, of the whole
   bool decay = true;  // takes weight decay; norms and biases do not
   double mean = 0;    // initial values are normal(mean, deviation), constant at deviation 0
   double deviation = 0;
-  int split_axis = -1;  // along which tensor parallelism may split it; -1: never
+  int split_axis = -1;  // along which tensor parallelism splits it; -1: never
+  // Lengths along split_axis of what is split by itself, as queries, keys and values are; empty:
+  // the whole axis is. A device has its part of each, one behind the other.
+  std::vector<std::int64_t> sections = {};
+  bool normalizes = false;  // of a norm: sequence parallelism gives it the gradient of its rows only
+
+  // Set by Model::add_parameter and Model::keep.
+  Shape whole_shape = {};
+  std::vector<Part> parts = {};  // along split_axis, of the whole; empty: this device has it whole
+  GradientSum gradient_sum = GradientSum::none;
+  // Of several devices that have the same elements, one counts them, in norms and the like.
+  bool counted = true;
 
   Tensor value = {};     // (shape), in the model's dtype
   Tensor gradient = {};  // (shape), in gradient_dtype of the model's; backward adds to it
@@ -48,15 +69,67 @@ struct Batch {
   std::int64_t first_token = 0;
 };
 
-// The tensors that backward needs, last in, first out.
+// Calls f(first, own, count) for each run of consecutive elements that this device has of the
+// elements [first_element, first_element + elements) of its part of the parameter: `first` counts
+// within the whole parameter, `own` within the range asked for.
+template <typename F>
+void for_each_run(const Parameter& parameter, std::int64_t first_element, std::int64_t elements,
+                  F f) {
+  if (parameter.parts.empty()) {
+    f(first_element, std::int64_t{0}, elements);
+    return;
+  }
+  // Elements of one step along the split axis, and of the whole and the own axis.
+  std::int64_t step = 1;
+  for (int axis = parameter.split_axis + 1; axis < parameter.shape.axes(); ++axis) {
+    step *= parameter.shape[axis];
+  }
+  const std::int64_t own_line = parameter.shape[parameter.split_axis] * step;
+  const std::int64_t whole_line = parameter.whole_shape[parameter.split_axis] * step;
+  const std::int64_t end = first_element + elements;
+  for (std::int64_t line = first_element / own_line; line * own_line < end; ++line) {
+    std::int64_t own = line * own_line;
+    for (const Part& part : parameter.parts) {
+      const std::int64_t begin = std::max(own, first_element);
+      const std::int64_t stop = std::min(own + part.count * step, end);
+      if (begin < stop) {
+        f(line * whole_line + part.first * step + (begin - own), begin - first_element,
+          stop - begin);
+      }
+      own += part.count * step;
+    }
+  }
+}
+
+// The tensors that backward needs, last in, first out; and what of backward has been put off.
 class Saved {
  public:
   void push(Tensor tensor) { tensors_.push_back(std::move(tensor)); }
   Tensor pop();  // throws std::logic_error when there is none: backward and forward disagree
   bool empty() const { return tensors_.empty(); }
 
+  // Backward is to give the gradients of inputs only, and to put off those of weights that are
+  // matrix products: what nobody waits for (Qi et al., Zero Bubble Pipeline Parallelism, 2023).
+  void put_off_weights() { puts_off_ = true; }
+  bool puts_off_weights() const { return puts_off_; }
+  // gradient += dy^T x, later; it is read from the parameter then.
+  void put_off(Parameter* weight, Tensor dy, Tensor x) {
+    weights_.push_back({weight, std::move(dy), std::move(x)});
+  }
+  // x to be put off, of which the memory `changes` is about to change: a copy where it has to be.
+  Tensor keep(Backend& backend, const Tensor& x, const Tensor& changes) const;
+  // Does what has been put off, in its order.
+  void add_weight_gradients(Backend& backend);
+
  private:
+  struct WeightGradient {
+    Parameter* weight;
+    Tensor dy;
+    Tensor x;
+  };
   std::vector<Tensor> tensors_;
+  bool puts_off_ = false;
+  std::vector<WeightGradient> weights_;
 };
 
 class Unit {
@@ -66,6 +139,10 @@ class Unit {
 
   const std::string& name() const { return name_; }
   const std::vector<Parameter*>& parameters() const { return parameters_; }
+
+  // How often a forward and a backward go over seams of tensor parallelism.
+  virtual SeamCrossings forward_seams() const { return {}; }
+  virtual SeamCrossings backward_seams() const { return {}; }
 
   // x (B, T, C) is undefined for the first unit, and is left as it is. The last unit returns the
   // tokens' losses (B * T) f32/f64, 0 where a token is not trained.
@@ -89,6 +166,8 @@ class Model {
   std::int64_t vocabulary() const { return vocabulary_; }
   // Longest sequence, 0 where any length will do.
   std::int64_t context() const { return context_; }
+  // Of the activations between units, C.
+  std::int64_t width() const { return width_; }
   // Throws UsageError, naming both, when sequences of this length are too long for the model.
   void check_sequence_length(std::int64_t sequence_length) const;
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
@@ -100,11 +179,21 @@ class Model {
   // of PaLM, Chowdhery et al. 2022, appendix B). Recomputation does not count.
   double flops_per_token(std::int64_t sequence_length) const;
 
-  // For the builders in gpt2.h and mlp.h.
-  Model(std::string name, DType dtype, std::int64_t vocabulary, std::int64_t context)
-      : name_(std::move(name)), dtype_(dtype), vocabulary_(vocabulary), context_(context) {}
-  Parameter* add_parameter(Parameter parameter);  // throws std::logic_error when the name is taken
+  // The devices that each have a slice of every layer; of size 1 where nothing is split.
+  const TensorParallel& tensor() const { return tensor_; }
+
+  // Keeps the units of these runs, of which there is at least one unit, and the parameters that
+  // they use: what a pipeline stage holds.
+  void keep(const std::vector<Part>& runs);
+
+  // For the builders in gpt2.h and the like. `tensor` outlives the model; nullptr: it is not split.
+  Model(std::string name, DType dtype, std::int64_t vocabulary, std::int64_t context,
+        const TensorParallel* tensor = nullptr);
+  // Splits it where that is to be. Throws std::logic_error when the name is taken, and UsageError,
+  // naming both numbers, when a section to be split has fewer rows than there are devices.
+  Parameter* add_parameter(Parameter parameter);
   void add_unit(std::unique_ptr<Unit> unit) { units_.push_back(std::move(unit)); }
+  void set_width(std::int64_t width) { width_ = width; }
   void set_attention(std::int64_t layers, std::int64_t width) {
     attention_layers_ = layers;
     attention_width_ = width;
@@ -115,6 +204,8 @@ class Model {
   DType dtype_;
   std::int64_t vocabulary_;
   std::int64_t context_;
+  const TensorParallel& tensor_;
+  std::int64_t width_ = 0;
   std::int64_t attention_layers_ = 0;
   std::int64_t attention_width_ = 0;
   std::vector<std::unique_ptr<Unit>> units_;
@@ -122,7 +213,8 @@ class Model {
 };
 
 // Fills parameter.value with its initial values: a function of seed, name and the element's index,
-// so the same for every layout. `first_element` is where value begins within the whole parameter.
+// so the same for every layout. `first_element` is where value begins within this device's part of
+// the parameter.
 void initialize(Backend& backend, const Parameter& parameter, const Tensor& value,
                 std::int64_t first_element, std::uint64_t seed);
 
@@ -149,7 +241,11 @@ struct ModelOptions {
 // Builds the model, without memory for its parameters. Throws UsageError for an unknown name (with
 // the nearest), dimensions that are negative, too large or that the model does not have, heads
 // that do not divide the width, or a dropout that is no probability below 1.
-std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype);
+//
+// With `tensor`, which outlives the model, this device's slice of it; UsageError, too, for heads and
+// hidden widths that do not divide over so many devices.
+std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype,
+                                  const TensorParallel* tensor = nullptr);
 std::vector<std::string> model_names();
 
 }  // namespace ringworld

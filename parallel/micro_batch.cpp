@@ -1,122 +1,211 @@
 #include "parallel/micro_batch.h"
 
-#include <algorithm>
-#include <vector>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace ringworld {
 namespace {
 
-// One micro-batch on its way through the chain.
-class Pass {
+// What goes between two parts of the chain: activations (B, T, C) down, their gradients up; with
+// sequence parallelism a rank's rows of them, (1, rows, C).
+Tensor empty_between_units(const Model& model, Backend& backend, const Batch& batch) {
+  const Shape& tokens = batch.tokens.shape();
+  const TensorParallel& tensor = model.tensor();
+  const Shape shape = tensor.sequence_parallel()
+                          ? Shape{1, tensor.rows(tokens.elements()).count, model.width()}
+                          : Shape{tokens[0], tokens[1], model.width()};
+  return backend.empty(model.dtype(), shape, Category::activations);
+}
+
+bool is_forward(const PipelineAction& action) {
+  return action.work == PipelineWork::forward;
+}
+
+// Runs a stage's actions. What an action needs of another stage is received before it, and what it
+// gives is sent after it, at once with the next receive, as the proof of the schedule takes it to
+// be (pipeline_proof.h).
+class StageRun {
  public:
-  Pass(const Model& model, Backend& backend, const Batch& batch, Strategy& strategy,
-       int micro_batch, const MicroBatchOptions& options)
-      : model_(model),
-        backend_(backend),
-        batch_(batch),
-        strategy_(strategy),
-        micro_batch_(micro_batch),
-        observer_(options.observer) {
-    const int units = count();
-    const int group = options.checkpoint > 0
-                          ? static_cast<int>(std::min<std::int64_t>(options.checkpoint, units))
-                          : units;
-    for (int first = 0; first < units; first += group) {
-      groups_.push_back({.first = first, .end = std::min(first + group, units)});
-    }
-  }
+  StageRun(const PassContext& context, int micro_batches, const std::function<Batch(int)>& batch)
+      : of_(context),
+        plan_(context.stage.plan(micro_batches)),
+        batch_of_(batch),
+        passes_(static_cast<std::size_t>(micro_batches * plan_.schedule.shape.chunks)) {}
 
-  // Returns the sum of the losses.
-  double forward() {
-    Tensor x;
-    for (Group& group : groups_) {
-      const bool keeps = group.end == count();
-      if (!keeps) {
-        group.input = x;
+  double run() {
+    const std::vector<PipelineAction>& actions =
+        plan_.schedule.actions[static_cast<std::size_t>(of_.stage.rank())];
+    Tensor input;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const PipelineAction& action = actions[i];
+      if (i == 0) {
+        input = take(action);
       }
-      for (int unit = group.first; unit < group.end; ++unit) {
-        Saved dropped;
-        strategy_.before_forward(unit);
-        x = at(unit).forward(backend_, batch_, x, keeps ? saved_ : dropped);
-        strategy_.after_forward(unit);
-        if (observer_ != nullptr) {
-          observer_->after_forward(at(unit), x);
-        }
-      }
+      give(action, perform(action, std::move(input)));
+      input = i + 1 < actions.size() ? take(actions[i + 1]) : Tensor();
+      wait_for_sends(plan_.offered);
     }
-    return backend_.sum(x);
-  }
-
-  void backward() {
-    Tensor dy;
-    for (; !groups_.empty(); groups_.pop_back()) {
-      Group& group = groups_.back();
-      if (group.end != count()) {
-        recompute(group);
-      }
-      for (int unit = group.end - 1; unit >= group.first; --unit) {
-        strategy_.before_backward(unit, micro_batch_);
-        dy = at(unit).backward(backend_, batch_, dy, saved_);
-        if (observer_ != nullptr) {
-          observer_->after_backward(at(unit), dy);
-        }
-        strategy_.after_backward(unit, micro_batch_);
-      }
-    }
+    wait_for_sends(0);
+    return loss_;
   }
 
  private:
-  // Units that keep only the first one's input.
-  struct Group {
-    int first;
-    int end;
-    Tensor input = {};  // undefined where everything is kept
-  };
+  std::unique_ptr<Pass>& pass(const PipelineAction& action) {
+    return passes_[static_cast<std::size_t>(action.micro_batch * plan_.schedule.shape.chunks +
+                                            action.chunk)];
+  }
+  const Stage::Chunk& chunk(const PipelineAction& action) const {
+    return of_.stage.chunks()[static_cast<std::size_t>(action.chunk)];
+  }
 
-  int count() const { return static_cast<int>(model_.units().size()); }
-  Unit& at(int unit) const { return *model_.units()[static_cast<std::size_t>(unit)]; }
+  // A micro-batch is on the device as long as a chunk has a pass of it.
+  void begin_pass(const PipelineAction& action) {
+    std::weak_ptr<const Batch>& known = batches_[action.micro_batch];
+    std::shared_ptr<const Batch> batch = known.lock();
+    if (batch == nullptr) {
+      batch = std::make_shared<const Batch>(batch_of_(action.micro_batch));
+      known = batch;
+    }
+    pass(action) = std::make_unique<Pass>(of_, chunk(action), batch, action.micro_batch);
+  }
 
-  void recompute(Group& group) {
-    Tensor x = std::move(group.input);
-    for (int unit = group.first; unit < group.end; ++unit) {
-      strategy_.before_recompute(unit);
-      x = at(unit).forward(backend_, batch_, x, saved_);
+  // The action's input, from another stage or from another chunk of this one.
+  Tensor take(const PipelineAction& action) {
+    if (is_forward(action)) {
+      begin_pass(action);
+    }
+    const std::optional<PipelinePlace> source = plan_.chain.source(of_.stage.rank(), action);
+    if (!source) {
+      return {};
+    }
+    if (source->stage == of_.stage.rank()) {
+      const auto held = handed_over_.find({is_forward(action), action.micro_batch, action.chunk});
+      Tensor input = std::move(held->second);
+      handed_over_.erase(held);
+      return input;
+    }
+    Tensor input = empty_between_units(of_.model, of_.backend, pass(action)->batch());
+    of_.stage.pipeline().receive(input, source->stage, label(action)).wait();
+    return input;
+  }
+
+  // What the action gives its neighbour in the chain; undefined where it gives nothing.
+  Tensor perform(const PipelineAction& action, Tensor input) {
+    std::unique_ptr<Pass>& pass = this->pass(action);
+    Tensor output;
+    switch (action.work) {
+      case PipelineWork::forward:
+        output = pass->forward(std::move(input));
+        if (chunk(action).is_last) {
+          loss_ += of_.backend.sum(output);
+          output = {};
+        }
+        return output;
+      case PipelineWork::backward:
+        output = pass->backward(std::move(input));
+        break;
+      case PipelineWork::backward_input:
+        return pass->backward_input(std::move(input));
+      case PipelineWork::backward_weight:
+        pass->backward_weight();
+        break;
+    }
+    pass = nullptr;
+    return output;
+  }
+
+  void give(const PipelineAction& action, Tensor output) {
+    const std::optional<PipelinePlace> destination =
+        plan_.chain.destination(of_.stage.rank(), action);
+    if (!destination) {
+      return;
+    }
+    if (destination->stage == of_.stage.rank()) {
+      handed_over_[{is_forward(action), action.micro_batch, destination->chunk}] =
+          std::move(output);
+    } else {
+      sends_.push_back(of_.stage.pipeline().send(output, destination->stage, label(action)));
     }
   }
 
-  const Model& model_;
-  Backend& backend_;
-  const Batch& batch_;
-  Strategy& strategy_;
-  const int micro_batch_;
-  UnitObserver* const observer_;
-  std::vector<Group> groups_;  // whose backward is still to come
-  Saved saved_;
+  void wait_for_sends(int left) {
+    while (static_cast<int>(sends_.size()) > left) {
+      sends_.front().wait();
+      sends_.pop_front();
+    }
+  }
+
+  static std::string label(const PipelineAction& action) {
+    return is_forward(action) ? "pipeline activations" : "pipeline gradients";
+  }
+
+  const PassContext& of_;
+  const Stage::Plan& plan_;
+  const std::function<Batch(int)>& batch_of_;
+  std::vector<std::unique_ptr<Pass>> passes_;              // by micro-batch and chunk
+  std::map<int, std::weak_ptr<const Batch>> batches_;      // by micro-batch
+  std::map<std::tuple<bool, int, int>, Tensor> handed_over_;  // to chunks of this stage
+  std::deque<Work> sends_;
+  double loss_ = 0;
 };
 
 }  // namespace
 
-double run_micro_batch(const Model& model, Backend& backend, const Batch& batch, Strategy& strategy,
-                       int micro_batch, const MicroBatchOptions& options) {
-  if (options.observer != nullptr) {
-    options.observer->before_micro_batch(batch);
+std::vector<bool> recomputed_units(const Model& model, const Stage& stage,
+                                   std::int64_t checkpoint) {
+  std::vector<bool> recomputed(model.units().size());
+  for (const Stage::Chunk& chunk : stage.chunks()) {
+    for (const UnitGroup& group : unit_groups(stage, chunk, checkpoint)) {
+      for (int unit = group.first; unit < group.end; ++unit) {
+        recomputed[static_cast<std::size_t>(unit)] = !group.keeps;
+      }
+    }
   }
-  Pass pass(model, backend, batch, strategy, micro_batch, options);
-  const double loss = pass.forward();
-  pass.backward();
-  return loss;
+  return recomputed;
 }
 
-double evaluate(const Model& model, Backend& backend, const Batch& batch, Strategy& strategy) {
+double run_micro_batches(const Model& model, Backend& backend, Strategy& strategy,
+                         const Stage& stage, int count, const std::function<Batch(int)>& batch,
+                         const MicroBatchOptions& options) {
+  const PassContext context{model, backend, strategy, stage, options};
+  return StageRun(context, count, batch).run();
+}
+
+double evaluate(const Model& model, Backend& backend, Strategy& strategy, const Stage& stage,
+                const Batch& batch) {
+  double loss = 0;
   Tensor x;
-  for (std::size_t unit = 0; unit < model.units().size(); ++unit) {
-    Saved dropped;
-    strategy.before_forward(static_cast<int>(unit));
-    x = model.units()[unit]->forward(backend, batch, x, dropped);
-    strategy.after_forward(static_cast<int>(unit));
+  for (const Stage::Chunk& chunk : stage.chunks()) {
+    // The part before is on the previous stage, in a ring: a stage's next chunk comes after the
+    // last stage's chunk before it.
+    if (!chunk.is_first && stage.count() > 1) {
+      x = empty_between_units(model, backend, batch);
+      stage.pipeline()
+          .receive(x, (stage.rank() + stage.count() - 1) % stage.count(), "pipeline evaluation")
+          .wait();
+    }
+    for (int unit = chunk.first; unit < chunk.end; ++unit) {
+      Saved dropped;
+      strategy.before_forward(unit);
+      x = model.units()[static_cast<std::size_t>(unit)]->forward(backend, batch, x, dropped);
+      strategy.after_forward(unit);
+    }
+    if (chunk.is_last) {
+      loss = backend.sum(x);
+    } else if (stage.count() > 1) {
+      stage.pipeline()
+          .send(x, (stage.rank() + 1) % stage.count(), "pipeline evaluation")
+          .wait();
+    }
   }
   strategy.after_evaluation();
-  return backend.sum(x);
+  return loss;
 }
 
 }  // namespace ringworld

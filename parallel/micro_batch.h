@@ -1,39 +1,29 @@
-// Forward and backward of one micro-batch over the chain of units.
+// Forward and backward of a step's micro-batches on a rank: over the whole chain of units one after
+// the other, over a pipeline stage as its schedule says.
 #pragma once
 
-#include "models/model.h"
-#include "parallel/strategy.h"
+#include <functional>
+
+#include "parallel/pass.h"
+#include "parallel/stage.h"
 
 namespace ringworld {
 
-// Sees what passes between units, for whoever looks for a fault or writes tensors down. Tensors are
-// valid during the call only.
-class UnitObserver {
- public:
-  virtual ~UnitObserver() = default;
-  // What follows is of this micro-batch.
-  virtual void before_micro_batch(const Batch& /*batch*/) {}
-  // y (B, T, C), from the last unit (B * T); not called again where a forward is recomputed.
-  virtual void after_forward(const Unit& unit, const Tensor& y) = 0;
-  // dx (B, T, C), undefined from the first unit. The gradients of the unit's parameters hold what
-  // this rank has added to them since they were zero, and are not reduced yet.
-  virtual void after_backward(const Unit& unit, const Tensor& dx) = 0;
-};
+// Whose forward runs a second time: by unit of the model's own chain.
+std::vector<bool> recomputed_units(const Model& model, const Stage& stage, std::int64_t checkpoint);
 
-struct MicroBatchOptions {
-  // Recomputation (Chen et al., 2016): of every `checkpoint` units only the first one's input is
-  // kept in forward, and backward runs their forward again. 1: every unit's input; 0: everything is
-  // kept. The last group of units is kept whole: its backward follows at once.
-  std::int64_t checkpoint = 0;
-  UnitObserver* observer = nullptr;
-};
+// One step's micro-batches, `count` of them, through this rank's stage, in the order of its
+// schedule: adds their gradients, each times its batch.gradient_factor, to the parameters'
+// gradients. The strategy hears of every unit. `batch` gives a micro-batch, counted from 0, to the
+// device; it stays there from its forward to its backward. Returns the sum of all tokens' losses on
+// the ranks that have the last unit, and 0 on the others.
+double run_micro_batches(const Model& model, Backend& backend, Strategy& strategy,
+                         const Stage& stage, int count,
+                         const std::function<Batch(int micro_batch)>& batch,
+                         const MicroBatchOptions& options = {});
 
-// Adds the micro-batch's gradients, times batch.gradient_factor, to the parameters' gradients, and
-// returns the sum of its tokens' losses. The strategy hears of every unit.
-double run_micro_batch(const Model& model, Backend& backend, const Batch& batch, Strategy& strategy,
-                       int micro_batch, const MicroBatchOptions& options = {});
-
-// Forward alone: the sum of the tokens' losses, holding one unit's activations at a time.
-double evaluate(const Model& model, Backend& backend, const Batch& batch, Strategy& strategy);
+// Forward alone, holding one unit's activations at a time; returns as run_micro_batches does.
+double evaluate(const Model& model, Backend& backend, Strategy& strategy, const Stage& stage,
+                const Batch& batch);
 
 }  // namespace ringworld
