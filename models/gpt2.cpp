@@ -59,7 +59,7 @@ class Block : public Unit {
     Attention result{
         .attended = empty_like(backend, qkv, s[2] / 3, category),
         .log_sum_exp = backend.empty(wide_dtype(qkv.dtype()), {s[0], heads_, s[1]}, category)};
-    backend.attention_forward(result.attended, result.log_sum_exp, qkv, heads_);
+    backend.attention_forward(result.attended, result.log_sum_exp, qkv, heads_, heads_);
     return result;
   }
 
@@ -108,7 +108,7 @@ class Block : public Unit {
 
     const Tensor dqkv = empty_like(backend, x, 3 * width, Category::workspace);  // (B, T, 3C)
     backend.attention_backward(dqkv, dattended, attention.attended, attention.log_sum_exp, qkv,
-                               heads_);
+                               heads_, heads_);
     attention = {};
     qkv = dattended = {};
 
