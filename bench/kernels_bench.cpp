@@ -103,7 +103,7 @@ std::vector<Row> Kernels::rows(DType dtype) {
   const Tensor positions = activation(dtype, Shape{length, width});
   const Tensor logits = activation(dtype, Shape{batch * length, vocabulary});
   const Tensor dlogits = k.empty(dtype, logits.shape(), Category::activations);
-  k.attention_forward(y, lse, qkv, heads);
+  k.attention_forward(y, lse, qkv, heads, heads);
   k.cross_entropy_forward(losses, row_lse, logits, targets);
 
   const std::int64_t n = x.bytes().value;
@@ -117,9 +117,10 @@ std::vector<Row> Kernels::rows(DType dtype) {
        [=, &k] { k.layer_norm_forward(z, mean, deviation, x, weight, bias, 1e-5); }},
       {"layer_norm_backward", 4 * n, norms,
        [=, &k] { k.layer_norm_backward(z, weight, bias, y, x, weight, mean, deviation); }},
-      {"attention_forward", 4 * n, blocks, [=, &k] { k.attention_forward(y, lse, qkv, heads); }},
+      {"attention_forward", 4 * n, blocks,
+       [=, &k] { k.attention_forward(y, lse, qkv, heads, heads); }},
       {"attention_backward", 8 * n, blocks,
-       [=, &k] { k.attention_backward(dqkv, x, y, lse, qkv, heads); }},
+       [=, &k] { k.attention_backward(dqkv, x, y, lse, qkv, heads, heads); }},
       {"gelu_forward", 8 * n, blocks, [=, &k] { k.gelu_forward(dhidden, hidden); }},
       {"gelu_backward", 12 * n, blocks, [=, &k] { k.gelu_backward(dhidden, dhidden, hidden); }},
       {"add", 3 * n, 2 * blocks, [=, &k] { k.add(z, x, y); }},

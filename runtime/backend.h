@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -70,9 +71,9 @@ struct SgdStep {
 // count one each. Everything else is a few percent of these and is not counted.
 struct Flops {
   double matmul = 0;  // 2 M N K a product
-  // As model FLOPs are counted by custom (Chowdhery et al., "PaLM", 2022, appendix B): 4 B T^2 C
-  // forward and twice that backward, as if there were no causal mask, and without computing the
-  // scores again.
+  // As model FLOPs are counted by custom (Chowdhery et al., "PaLM", 2022, appendix B): 4 B T^2
+  // times the width of all query heads forward and twice that backward, as if there were no causal
+  // mask, and without computing the scores again.
   double attention_forward = 0;
   double attention_backward = 0;
   double total() const { return matmul + attention_forward + attention_backward; }
@@ -138,13 +139,16 @@ class Backend {
 
   // --- Layers ------------------------------------------------------------------------------------
   // Embedding: y (B, T, C) = table[tokens] + positions[t]. tokens (B, T) i32 in [0, V);
-  // table (V, C); positions (>= T, C) or undefined.
+  // table (V, C); positions (>= T, C) or undefined. With `first_token` the table is a part of a
+  // larger one, from that token on: tokens that it does not hold have a zero row there.
   virtual void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& table,
-                                 const Tensor& positions) = 0;
+                                 const Tensor& positions,
+                                 std::optional<std::int64_t> first_token = {}) = 0;
   // dtable += , dpositions += (undefined: skipped), dy (B, T, C). Each of the first two may be
-  // wide.
+  // wide. `first_token` as above: tokens that dtable does not hold add nothing to it.
   virtual void embedding_backward(const Tensor& dtable, const Tensor& dpositions, const Tensor& dy,
-                                  const Tensor& tokens) = 0;
+                                  const Tensor& tokens,
+                                  std::optional<std::int64_t> first_token = {}) = 0;
 
   // Layer normalisation over the last axis (Ba et al., 2016): x, y (..., C); weight, bias (C);
   // mean, inverse_deviation (rows) f32/f64 are kept for backward.
@@ -157,10 +161,35 @@ class Backend {
                                    const Tensor& dy, const Tensor& x, const Tensor& weight,
                                    const Tensor& mean, const Tensor& inverse_deviation) = 0;
 
+  // Root mean square normalisation over the last axis (Zhang and Sennrich, NeurIPS 2019):
+  // y = x inverse_rms weight, inverse_rms = 1 / sqrt(mean of x^2 + epsilon). x, y (..., C);
+  // weight (C); inverse_rms (rows) f32/f64 is kept for backward.
+  virtual void rms_norm_forward(const Tensor& y, const Tensor& inverse_rms, const Tensor& x,
+                                const Tensor& weight, double epsilon) = 0;
+  // dx += (the residual's gradient is already there); dweight +=, which may be wide. dx may not be
+  // dy.
+  virtual void rms_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                                 const Tensor& x, const Tensor& weight,
+                                 const Tensor& inverse_rms) = 0;
+
   // GELU with the tanh approximation, as in GPT-2 (Hendrycks and Gimpel, 2016).
   virtual void gelu_forward(const Tensor& y, const Tensor& x) = 0;
   virtual void gelu_backward(const Tensor& dx, const Tensor& dy,
                              const Tensor& x) = 0;  // dx may be dy
+
+  // SwiGLU (Shazeer, "GLU Variants Improve Transformer", 2020): y (..., H) = silu(gate) * up with
+  // silu(g) = g / (1 + e^-g); a row of x (..., 2H) is H of gate, then H of up.
+  virtual void swiglu_forward(const Tensor& y, const Tensor& x) = 0;
+  // dx (..., 2H) = , dy (..., H); dx may be x.
+  virtual void swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) = 0;
+
+  // Rotary positions (Su et al., "RoFormer", 2021), in place: turns the first `heads` heads,
+  // `head_size` D elements each, of every row of x (B, T, >= heads * D); what follows them stays.
+  // Elements (i, i + D/2) of a head at position t are a pair, turned by t * theta^(-2i/D): halves,
+  // as in Llama's checkpoints at Hugging Face, not neighbours. Angles are f64. `sign` is 1 or -1,
+  // which turns back: the gradient of the unturned x.
+  virtual void rotary(const Tensor& x, int heads, std::int64_t head_size, double theta,
+                      int sign) = 0;
 
   // Inverted dropout (Srivastava et al., JMLR 2014): out[i] = x[i] / (1 - probability) where
   // random_uniform(key, first_index + i) >= probability, else 0; out may be x. The mask is not
@@ -169,24 +198,40 @@ class Backend {
   virtual void dropout(const Tensor& out, const Tensor& x, const RandomKey& key,
                        std::int64_t first_index, double probability) = 0;
 
-  // Causal multi-head attention: qkv (B, T, 3C), the heads side by side within each third;
-  // y (B, T, C). Scores are scaled by 1/sqrt(C / heads). Instead of the probabilities only their
-  // log-sum-exp (B, heads, T) f32/f64 is kept; backward computes them again (FlashAttention, Dao et
-  // al., 2022), so memory grows with T, not T^2.
+  // Causal multi-head attention: qkv (B, T, (heads + 2 kv_heads) D) is queries, keys and values,
+  // the heads of each side by side; y (B, T, heads D). Consecutive heads / kv_heads queries share a
+  // head of keys and values (grouped-query attention, Ainslie et al., 2023). Scores are scaled by
+  // 1/sqrt(D). Instead of the probabilities only their log-sum-exp (B, heads, T) f32/f64 is kept;
+  // backward computes them again (FlashAttention, Dao et al., 2022), so memory grows with T, not
+  // T^2.
   virtual void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                                 int heads) = 0;
+                                 int heads, int kv_heads) = 0;
   virtual void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                                  const Tensor& log_sum_exp, const Tensor& qkv, int heads) = 0;
+                                  const Tensor& log_sum_exp, const Tensor& qkv, int heads,
+                                  int kv_heads) = 0;
 
   // Cross-entropy of softmax: logits (..., V), targets (rows) i32 in [0, V), or negative for a
   // token that is not trained and costs 0. losses, log_sum_exp (rows) f32/f64.
+  // With `first_class` the logits are a part of wider ones, from that class on: log_sum_exp is the
+  // part's alone, and a target that the part does not hold costs 0. cross_entropy_join makes the
+  // parts one.
   virtual void cross_entropy_forward(const Tensor& losses, const Tensor& log_sum_exp,
-                                     const Tensor& logits, const Tensor& targets) = 0;
+                                     const Tensor& logits, const Tensor& targets,
+                                     std::optional<std::int64_t> first_class = {}) = 0;
+  // Of one part of logits that are split by classes (Megatron-LM, Shoeybi et al., 2019, section 3):
+  // log_sum_exp (rows) = that of all logits, from parts (n, rows), every part's own; losses (rows)
+  // of part number `part` += what its loss lacks, in rows whose target is in [first_class,
+  // first_class + classes). The sum of losses over the parts is then the token's. f32/f64;
+  // log_sum_exp is the same bits for every part.
+  virtual void cross_entropy_join(const Tensor& losses, const Tensor& log_sum_exp,
+                                  const Tensor& parts, std::int64_t part, const Tensor& targets,
+                                  std::int64_t first_class, std::int64_t classes) = 0;
   // dlogits = factor * (softmax(logits) - onehot(targets)), 0 in rows that are not trained.
-  // dlogits may be logits.
+  // dlogits may be logits. With `first_class`, as above, of a part, for log_sum_exp of all.
   virtual void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits,
                                       const Tensor& targets, const Tensor& log_sum_exp,
-                                      double factor) = 0;
+                                      double factor,
+                                      std::optional<std::int64_t> first_class = {}) = 0;
 
   // --- Optimizers --------------------------------------------------------------------------------
   // One pass over parameter, first and second moment, and gradient; equal element counts.

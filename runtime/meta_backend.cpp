@@ -47,33 +47,50 @@ class MetaBackend final : public Backend {
   void fill_rows(const Tensor&, const Tensor&) override {}
   void sum_rows(const Tensor&, const Tensor&) override {}
 
-  void embedding_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
-  void embedding_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
+  void embedding_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         std::optional<std::int64_t>) override {}
+  void embedding_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                          std::optional<std::int64_t>) override {}
   void layer_norm_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                           const Tensor&, double) override {}
   void layer_norm_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                            const Tensor& x, const Tensor&, const Tensor&, const Tensor&) override {
     layer_norm_backward_workspace(*this, x);
   }
+  void rms_norm_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                        double) override {}
+  void rms_norm_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor& x,
+                         const Tensor&, const Tensor&) override {
+    rms_norm_backward_workspace(*this, x);
+  }
   void dropout(const Tensor&, const Tensor&, const RandomKey&, std::int64_t, double) override {}
   void gelu_forward(const Tensor&, const Tensor&) override {}
   void gelu_backward(const Tensor&, const Tensor&, const Tensor&) override {}
-  void attention_forward(const Tensor& y, const Tensor&, const Tensor& qkv, int heads) override {
+  void swiglu_forward(const Tensor&, const Tensor&) override {}
+  void swiglu_backward(const Tensor&, const Tensor&, const Tensor&) override {}
+  void rotary(const Tensor& x, int heads, std::int64_t head_size, double, int) override {
+    rotary_workspace(*this, x, heads, head_size);
+  }
+  void attention_forward(const Tensor& y, const Tensor&, const Tensor& qkv, int heads,
+                         int) override {
     if (qkv.elements() > 0) {
       count_attention_forward(y);
       attention_forward_workspace(*this, y, qkv, heads);
     }
   }
   void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y, const Tensor&,
-                          const Tensor& qkv, int heads) override {
+                          const Tensor& qkv, int, int kv_heads) override {
     if (qkv.elements() > 0) {
       count_attention_backward(dy);
-      attention_backward_workspace(*this, dqkv, dy, y, qkv, heads);
+      attention_backward_workspace(*this, dqkv, dy, y, qkv, kv_heads);
     }
   }
-  void cross_entropy_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
-  void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                              double) override {}
+  void cross_entropy_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                             std::optional<std::int64_t>) override {}
+  void cross_entropy_join(const Tensor&, const Tensor&, const Tensor&, std::int64_t, const Tensor&,
+                          std::int64_t, std::int64_t) override {}
+  void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double,
+                              std::optional<std::int64_t>) override {}
 
   void adamw(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
              const AdamWStep&) override {}

@@ -30,13 +30,17 @@ void backward(T* dlogits, const T* logits, std::int64_t n, std::int64_t target,
   using Lane = ComputeType<T>;
   const VectorsOf<T> d;
   const hn::CappedTag<Lane, 1> one;
-  const Lane log_probability = widen_element(logits[target]) - log_sum_exp;
+  // Before dlogits takes its place.
+  const Lane log_probability = target < 0 ? Lane{0} : widen_element(logits[target]) - log_sum_exp;
   const auto shift = hn::Set(d, log_sum_exp);
   const auto scale = hn::Set(d, static_cast<Lane>(factor));
   for_each_vector(d, n, [=](std::int64_t i, std::int64_t count) HWY_ATTR {
     const auto probability = exp(d, hn::Sub(load(d, logits + i, count), shift));
     store(hn::Mul(scale, probability), d, dlogits + i, count);
   });
+  if (target < 0) {
+    return;
+  }
   // p - 1 cancels for a target that is nearly certain; expm1 does not.
   const Lane gradient = static_cast<Lane>(factor) * std::expm1(log_probability);
   store(hn::Set(one, gradient), one, dlogits + target);

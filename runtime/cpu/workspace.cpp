@@ -8,10 +8,15 @@
 namespace ringworld {
 namespace {
 
-// qkv (B, T, 3C): threads share its B * heads heads.
+// qkv (B, T, ...): threads share B * heads heads.
 Tensor attention_parts(Backend& backend, const Tensor& qkv, int heads, std::int64_t per_part) {
   const std::int64_t parts = count_parts(backend.threads(), qkv.shape()[0] * heads, 1);
   return backend.empty(wide_dtype(qkv.dtype()), Shape{parts, per_part}, Category::workspace);
+}
+
+// Threads share the rows of x (..., C).
+std::int64_t norm_parts(Backend& backend, const Tensor& x) {
+  return count_parts(backend.threads(), x.shape().rows(), rows_per_part(width_of(x)));
 }
 
 }  // namespace
@@ -44,9 +49,23 @@ Tensor matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a, co
 }
 
 Tensor layer_norm_backward_workspace(Backend& backend, const Tensor& x) {
-  const std::int64_t width = width_of(x);
-  const std::int64_t parts = count_parts(backend.threads(), x.shape().rows(), rows_per_part(width));
-  return backend.empty(wide_dtype(x.dtype()), Shape{parts, 2, width}, Category::workspace);
+  return backend.empty(wide_dtype(x.dtype()), Shape{norm_parts(backend, x), 2, width_of(x)},
+                       Category::workspace);
+}
+
+Tensor rms_norm_backward_workspace(Backend& backend, const Tensor& x) {
+  return backend.empty(wide_dtype(x.dtype()), Shape{norm_parts(backend, x), width_of(x)},
+                       Category::workspace);
+}
+
+std::int64_t rotary_grain(const Tensor& x, int heads, std::int64_t head_size) {
+  return rows_per_part(x.shape()[0] * heads * head_size);
+}
+
+Tensor rotary_workspace(Backend& backend, const Tensor& x, int heads, std::int64_t head_size) {
+  const std::int64_t parts =
+      count_parts(backend.threads(), x.shape()[1], rotary_grain(x, heads, head_size));
+  return backend.empty(wide_dtype(x.dtype()), Shape{parts, 2, head_size / 2}, Category::workspace);
 }
 
 AttentionForwardWorkspace attention_forward_workspace(Backend& backend, const Tensor& y,
@@ -59,14 +78,14 @@ AttentionForwardWorkspace attention_forward_workspace(Backend& backend, const Te
 
 AttentionBackwardWorkspace attention_backward_workspace(Backend& backend, const Tensor& dqkv,
                                                         const Tensor& dy, const Tensor& y,
-                                                        const Tensor& qkv, int heads) {
+                                                        const Tensor& qkv, int kv_heads) {
   const std::int64_t length = qkv.shape()[1];
   const std::int64_t tile = attention_tile(length);
   return {.qkv = wide_like(backend, qkv),
           .y = wide_like(backend, y),
           .dy = wide_like(backend, dy),
           .dqkv = wide_like(backend, dqkv),
-          .parts = attention_parts(backend, qkv, heads, 2 * tile * length + tile)};
+          .parts = attention_parts(backend, qkv, kv_heads, 2 * tile * length + tile)};
 }
 
 }  // namespace ringworld

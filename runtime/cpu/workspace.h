@@ -23,13 +23,21 @@ Tensor matmul_workspace(Backend& backend, const Tensor& out, const Tensor& a, co
 
 // (parts, 2, C): what each thread's rows of x (..., C) give to dweight and to dbias, f32/f64.
 Tensor layer_norm_backward_workspace(Backend& backend, const Tensor& x);
+// (parts, C): what each thread's rows of x (..., C) give to dweight, f32/f64.
+Tensor rms_norm_backward_workspace(Backend& backend, const Tensor& x);
+
+// How many positions of x (B, T, ...) are worth a thread of `rotary`.
+std::int64_t rotary_grain(const Tensor& x, int heads, std::int64_t head_size);
+// (parts, 2, D/2) f32/f64: cosines and sines of each thread's position.
+Tensor rotary_workspace(Backend& backend, const Tensor& x, int heads, std::int64_t head_size);
 
 // Scores are made for at most so many rows of a sequence of `length` at a time.
 inline std::int64_t attention_tile(std::int64_t length) {
   return std::min<std::int64_t>(128, length);
 }
 
-// `parts` has a row for each thread that there is work for.
+// `parts` has a row for each thread that there is work for: they share the query heads in forward,
+// and in backward those of keys and values, whose gradients all queries of a group add to.
 struct AttentionForwardWorkspace {
   Tensor qkv;  // wide_like
   Tensor y;
@@ -47,6 +55,6 @@ struct AttentionBackwardWorkspace {
 };
 AttentionBackwardWorkspace attention_backward_workspace(Backend& backend, const Tensor& dqkv,
                                                         const Tensor& dy, const Tensor& y,
-                                                        const Tensor& qkv, int heads);
+                                                        const Tensor& qkv, int kv_heads);
 
 }  // namespace ringworld

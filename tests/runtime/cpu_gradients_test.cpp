@@ -41,6 +41,7 @@ void for_each_gradient_verb(
       backend.layer_norm_backward(filled(dtype, Shape{1, 3}, 0), dweight, dbias, row, zero, row,
                                   mean, inverse_deviation);
     };
+    const Tensor inverse_rms = filled(DType::f32, Shape{1}, 1);
     const auto unused = [&](const Tensor& gradient) {
       return filled(gradient.dtype(), Shape{1, 3}, 0);
     };
@@ -50,6 +51,9 @@ void for_each_gradient_verb(
     body(dtype, [&](const Tensor& g) { backend.embedding_backward(Tensor(), g, dy, token); });
     body(dtype, [&](const Tensor& g) { layer_norm(g, unused(g)); });
     body(dtype, [&](const Tensor& g) { layer_norm(unused(g), g); });
+    body(dtype, [&](const Tensor& g) {
+      backend.rms_norm_backward(filled(dtype, Shape{1, 3}, 0), g, row, row, row, inverse_rms);
+    });
   }
 }
 

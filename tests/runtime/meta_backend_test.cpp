@@ -123,6 +123,26 @@ const std::vector<Verb>& verbs() {
                                        t.vector(t.s.width), t.sequence(t.s.width), x, weight, mean,
                                        inverse);
        }},
+      {"rms_norm",
+       [](const Tensors& t) {
+         const Tensor x = t.sequence(t.s.width);
+         const Tensor weight = t.vector(t.s.width);
+         const Tensor inverse = t.statistics(t.rows());
+         t.backend.rms_norm_forward(t.sequence(t.s.width), inverse, x, weight, 1e-5);
+         t.backend.rms_norm_backward(t.sequence(t.s.width), t.vector(t.s.width),
+                                     t.sequence(t.s.width), x, weight, inverse);
+       }},
+      {"swiglu",
+       [](const Tensors& t) {
+         const Tensor x = t.sequence(2 * t.s.width);
+         t.backend.swiglu_forward(t.sequence(t.s.width), x);
+         t.backend.swiglu_backward(x, t.sequence(t.s.width), x);
+       }},
+      {"rotary",
+       [](const Tensors& t) {
+         t.backend.rotary(t.sequence(2 * t.s.width), t.s.heads, 2 * t.s.width / t.s.heads / 2 * 2,
+                          1e4, 1);
+       }},
       {"gelu",
        [](const Tensors& t) {
          const Tensor x = t.sequence(t.s.width);
@@ -134,9 +154,19 @@ const std::vector<Verb>& verbs() {
          const Tensor qkv = t.sequence(3 * t.s.width);
          const Tensor y = t.sequence(t.s.width);
          const Tensor log_sum_exp = t.statistics(t.rows() * t.s.heads);
-         t.backend.attention_forward(y, log_sum_exp, qkv, t.s.heads);
+         t.backend.attention_forward(y, log_sum_exp, qkv, t.s.heads, t.s.heads);
          t.backend.attention_backward(t.sequence(3 * t.s.width), t.sequence(t.s.width), y,
-                                      log_sum_exp, qkv, t.s.heads);
+                                      log_sum_exp, qkv, t.s.heads, t.s.heads);
+       }},
+      {"grouped-query attention",
+       [](const Tensors& t) {
+         const std::int64_t qkv_width = t.s.width + 2 * t.s.width / t.s.heads;
+         const Tensor qkv = t.sequence(qkv_width);
+         const Tensor y = t.sequence(t.s.width);
+         const Tensor log_sum_exp = t.statistics(t.rows() * t.s.heads);
+         t.backend.attention_forward(y, log_sum_exp, qkv, t.s.heads, 1);
+         t.backend.attention_backward(t.sequence(qkv_width), t.sequence(t.s.width), y, log_sum_exp,
+                                      qkv, t.s.heads, 1);
        }},
       {"cross_entropy",
        [](const Tensors& t) {
@@ -144,6 +174,19 @@ const std::vector<Verb>& verbs() {
          const Tensor log_sum_exp = t.statistics(t.rows());
          t.backend.cross_entropy_forward(t.statistics(t.rows()), log_sum_exp, logits, t.indices());
          t.backend.cross_entropy_backward(logits, logits, t.indices(), log_sum_exp, 1);
+       }},
+      {"split vocabulary",
+       [](const Tensors& t) {
+         const Tensor table = t.matrix(2, t.s.width);
+         const Tensor y = t.sequence(t.s.width);
+         t.backend.embedding_forward(y, t.indices(), table, Tensor(), 2);
+         t.backend.embedding_backward(table, Tensor(), y, t.indices(), 2);
+         const Tensor losses = t.statistics(t.rows());
+         const Tensor parts = t.make(losses.dtype(), {3, t.rows()});
+         t.backend.cross_entropy_forward(losses, t.statistics(t.rows()), y, t.indices(), 5);
+         t.backend.cross_entropy_join(losses, t.statistics(t.rows()), parts, 1, t.indices(), 5,
+                                      t.s.width);
+         t.backend.cross_entropy_backward(y, y, t.indices(), losses, 1, 5);
        }},
       {"optimizers",
        [](const Tensors& t) {
@@ -202,7 +245,8 @@ TEST(Meta, CountsTheOperationsOfMatrixProducts) {
   EXPECT_EQ(backend->flops().total(), backend->flops().matmul);
 }
 
-// Two products of (T, D) and (T, D), over all heads and sequences: 2 * 2 B T^2 C; backward, four.
+// Two products of (T, D) and (T, D), over all query heads and sequences: 2 * 2 B T^2 C; backward,
+// four. However many heads of keys and values there are.
 TEST(Meta, CountsTheOperationsOfAttention) {
   const auto backend = make_meta_backend(make_meta_device(Bytes(0)), 1);
   const auto of = [&](Shape shape) {
@@ -211,12 +255,16 @@ TEST(Meta, CountsTheOperationsOfAttention) {
   const Tensor qkv = of({2, 10, 3 * 6});
   const Tensor y = of({2, 10, 6});
   const Tensor log_sum_exp = of({2, 3, 10});
-  backend->attention_forward(y, log_sum_exp, qkv, 3);
+  backend->attention_forward(y, log_sum_exp, qkv, 3, 3);
   EXPECT_EQ(backend->flops().attention_forward, 4 * 2 * 10 * 10 * 6);
   EXPECT_EQ(backend->flops().attention_backward, 0);
-  backend->attention_backward(qkv, y, y, log_sum_exp, qkv, 3);
+  backend->attention_backward(qkv, y, y, log_sum_exp, qkv, 3, 3);
   EXPECT_EQ(backend->flops().attention_backward, 8 * 2 * 10 * 10 * 6);
   EXPECT_EQ(backend->flops().total(), 12 * 2 * 10 * 10 * 6);
+  const Tensor grouped = of({2, 10, (3 + 2) * 2});
+  backend->attention_forward(y, log_sum_exp, grouped, 3, 1);
+  backend->attention_backward(grouped, y, y, log_sum_exp, grouped, 3, 1);
+  EXPECT_EQ(backend->flops().total(), 2 * 12 * 2 * 10 * 10 * 6);
 }
 
 TEST(Meta, ReadsZeros) {
