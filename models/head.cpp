@@ -9,9 +9,8 @@ Head::Head(std::string name, const Model& model, std::optional<Norm> norm, Linea
   if (norm_) {
     parameters_ = norm_->parameters();
   }
-  parameters_.push_back(logits_.weight);
-  if (logits_.bias != nullptr) {
-    parameters_.push_back(logits_.bias);
+  for (Parameter* parameter : logits_.parameters()) {
+    parameters_.push_back(parameter);
   }
 }
 

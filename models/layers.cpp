@@ -6,6 +6,13 @@ Tensor empty_like(Backend& backend, const Tensor& x, std::int64_t columns, Categ
   return backend.empty(x.dtype(), {x.shape()[0], x.shape()[1], columns}, category);
 }
 
+std::vector<Parameter*> Linear::parameters() const {
+  if (bias == nullptr) {
+    return {weight};
+  }
+  return {weight, bias};
+}
+
 void Linear::forward(Backend& backend, const Tensor& y, const Tensor& x) const {
   if (bias != nullptr) {
     backend.fill_rows(y, bias->value);
@@ -81,25 +88,35 @@ Tensor Dropout::backward(Backend& backend, const Batch& batch, const Tensor& dy)
   return dx;
 }
 
+// (B, T, H), workspace.
+Tensor FeedForward::activate(Backend& backend, const Tensor& hidden) const {
+  Tensor activated = empty_like(backend, hidden, c_proj.inputs(), Category::workspace);
+  if (activation == Activation::swiglu) {
+    backend.swiglu_forward(activated, hidden);
+  } else {
+    backend.gelu_forward(activated, hidden);
+  }
+  return activated;
+}
+
 Tensor FeedForward::forward(Backend& backend, const Tensor& x, Saved& saved,
                             const std::string& label) const {
-  // (B, T, H)
+  // (B, T, H or 2H)
   const Tensor hidden = empty_like(backend, x, c_fc.outputs(), Category::activations);
   c_fc.forward(backend, hidden, x);
   saved.push(hidden);
-
-  // (B, T, H)
-  const Tensor activated = empty_like(backend, x, c_fc.outputs(), Category::workspace);
-  backend.gelu_forward(activated, hidden);
-  return c_proj.forward_summed(backend, *tensor, activated, label);
+  return c_proj.forward_summed(backend, *tensor, activate(backend, hidden), label);
 }
 
 Tensor FeedForward::backward_to_hidden(Backend& backend, const Tensor& dy, Saved& saved) const {
-  const Tensor hidden = saved.pop();  // (B, T, H)
-  // (B, T, H). Holds in turn GELU's output, its gradient, and the gradient of GELU's input.
-  Tensor buffer = empty_like(backend, hidden, hidden.shape()[-1], Category::workspace);
-  backend.gelu_forward(buffer, hidden);
+  const Tensor hidden = saved.pop();  // (B, T, H or 2H)
+  // (B, T, H): the activation's output, then its gradient.
+  Tensor buffer = activate(backend, hidden);
   buffer = c_proj.backward(backend, buffer, dy, buffer, saved);
+  if (activation == Activation::swiglu) {
+    backend.swiglu_backward(hidden, buffer, hidden);
+    return hidden;
+  }
   backend.gelu_backward(buffer, buffer, hidden);
   return buffer;
 }

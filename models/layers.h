@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/model.h"
 
@@ -18,6 +19,8 @@ struct Linear {
   Parameter* bias = nullptr;  // (N), or none
 
   std::int64_t outputs() const { return weight->shape[0]; }
+  std::int64_t inputs() const { return weight->shape[1]; }
+  std::vector<Parameter*> parameters() const;
 
   // y (..., N) = ..., x (..., K)
   void forward(Backend& backend, const Tensor& y, const Tensor& x) const;
@@ -26,8 +29,9 @@ struct Linear {
   Tensor forward_summed(Backend& backend, const TensorParallel& tensor, const Tensor& x,
                         const std::string& label) const;
   // Returns dx (..., K); dweight +=, dbias +=; dy (..., N). dx is computed in `dx`, which may be x:
-  // the weight's gradient comes first, and nothing needs x after it. Where `saved` puts off weights'
-  // gradients, dy and x are kept for that, so nobody may change dy, and x is not overwritten.
+  // the weight's gradient comes first, and nothing needs x after it. Where `saved` puts off
+  // weights' gradients, dy and x are kept for that, so nobody may change dy, and x is not
+  // overwritten.
   Tensor backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x,
                   Saved& saved) const;
 };
@@ -66,19 +70,27 @@ struct Dropout {
   void drop(Backend& backend, const Batch& batch, const Tensor& out, const Tensor& x) const;
 };
 
-// y = c_proj(GELU(c_fc(x))), from seam to seam; H is this device's.
+enum class Activation { gelu, swiglu };
+
+// y = c_proj(activation(c_fc(x))), from seam to seam; H is this device's. SwiGLU makes H elements
+// of 2H: c_fc gives the gate's, then those that it lets through.
 struct FeedForward {
-  Linear c_fc;    // (H, C)
+  Linear c_fc;    // (H, C), for SwiGLU (2H, C)
   Linear c_proj;  // (C, H)
   const TensorParallel* tensor;
+  Activation activation = Activation::gelu;
 
-  // Returns y (B, T, C); x (B, T, C), gathered. Pushes c_fc's output (B, T, H). GELU's own output
-  // is computed again in backward: one pass over (B, T, H) against as much memory for every layer.
+  // Returns y (B, T, C); x (B, T, C), gathered. Pushes c_fc's output (B, T, H or 2H). The
+  // activation's own output is computed again in backward: one pass over (B, T, H) against as much
+  // memory for every layer.
   Tensor forward(Backend& backend, const Tensor& x, Saved& saved, const std::string& label) const;
   // The part of backward before x is needed: pops what forward pushed, adds to c_proj's gradients
-  // and returns the gradient of c_fc's output (B, T, H), for dy (B, T, C), gathered, which must not
+  // and returns the gradient of c_fc's output, for dy (B, T, C), gathered, which must not
   // change if weights' gradients are put off. c_fc.backward is the rest.
   Tensor backward_to_hidden(Backend& backend, const Tensor& dy, Saved& saved) const;
+
+ private:
+  Tensor activate(Backend& backend, const Tensor& hidden) const;
 };
 
 }  // namespace ringworld

@@ -67,8 +67,11 @@ std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype,
   model->set_width(width);
   // There is no norm that would restore the size of the activations, so the weights keep it: an
   // embedding of deviation 1, and for a layer of K inputs sqrt(2 / K) (He et al., 2015).
-  Parameter* table = model->add_parameter(
-      {.name = "embedding.weight", .shape = {vocabulary, width}, .deviation = 1, .split_axis = 0});
+  Parameter* table = model->add_parameter({.name = "embedding.weight",
+                                           .shape = {vocabulary, width},
+                                           .deviation = 1,
+                                           .split_axis = 0,
+                                           .looked_up = true});
   model->add_unit(std::make_unique<Embedding>("embedding", *model, table, nullptr, dimensions.dropout));
 
   const auto deviation = [](std::int64_t inputs) {

@@ -151,7 +151,11 @@ double Model::flops_per_token(std::int64_t sequence_length) const {
   const double attention = 12.0 * static_cast<double>(attention_layers_) *
                            static_cast<double>(attention_width_) *
                            static_cast<double>(sequence_length);
-  return 6.0 * static_cast<double>(parameter_count()) + attention;
+  std::int64_t multiplied = 0;
+  for (const auto& parameter : parameters_) {
+    multiplied += parameter->looked_up ? 0 : parameter->shape.elements();
+  }
+  return 6.0 * static_cast<double>(multiplied) + attention;
 }
 
 void initialize(Backend& backend, const Parameter& parameter, const Tensor& value,

@@ -41,6 +41,9 @@ struct Parameter {
   // Lengths along split_axis of what is split by itself, as queries, keys and values are; empty:
   // the whole axis is. A device has its part of each, one behind the other.
   std::vector<std::int64_t> sections = {};
+  // An embedding's table that is no head's weight too: its rows are looked up, which takes no
+  // floating-point operations.
+  bool looked_up = false;
   bool normalizes = false;  // of a norm: sequence parallelism gives it the gradient of its rows only
 
   // Set by Model::add_parameter and Model::keep.
@@ -175,8 +178,9 @@ class Model {
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   std::int64_t parameter_count() const;
   // Floating-point operations of forward and backward for one token of a sequence of T: 6 per
-  // parameter, plus 12 T C per layer for attention, counted without the causal mask (the convention
-  // of PaLM, Chowdhery et al. 2022, appendix B). Recomputation does not count.
+  // parameter that is not only looked up, plus 12 T C per layer for attention, counted without the
+  // causal mask (the convention of PaLM, Chowdhery et al. 2022, appendix B). Recomputation does not
+  // count.
   double flops_per_token(std::int64_t sequence_length) const;
 
   // The devices that each have a slice of every layer; of size 1 where nothing is split.
@@ -222,16 +226,21 @@ void initialize(Backend& backend, const Parameter& parameter, const Tensor& valu
 
 // Dimensions of a model; 0 keeps the preset's value.
 struct ModelOptions {
-  std::string name = "gpt2-tiny";  // gpt2-tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, mlp
+  std::string name = "gpt2-tiny";  // one of model_names()
   std::int64_t layers = 0;
   std::int64_t heads = 0;
   std::int64_t width = 0;
-  std::int64_t hidden = 0;  // of the feed-forward layers; 0: 4 * width
+  std::int64_t hidden = 0;  // of the feed-forward layers; 0: 4 * width, but Llama has its own
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
+  // Llama alone: heads of keys and values, each shared by heads / kv_heads queries; the base of
+  // rotary positions; whether the head's weight is the embedding's.
+  std::int64_t kv_heads = 0;
+  double rope_theta = 0;
+  std::optional<bool> tied = {};
   // The probability of dropping an element, 0 <= dropout < 1: of the embedding and of every branch
   // that adds to the residual, as GPT-2 does, but not of attention's probabilities, which are
-  // never all there; mlp drops of the embedding and of each layer's output.
+  // never all there; mlp drops of the embedding and of each layer's output. Llama has none.
   double dropout = 0;
   // Compute attention's output and log-sum-exp again in backward instead of saving them (selective
   // recomputation, Korthikanti et al., 2022); the gradients are the same bits.
@@ -240,7 +249,8 @@ struct ModelOptions {
 
 // Builds the model, without memory for its parameters. Throws UsageError for an unknown name (with
 // the nearest), dimensions that are negative, too large or that the model does not have, heads
-// that do not divide the width, or a dropout that is no probability below 1.
+// that do not divide the width, key-value heads that do not divide the heads, heads of an odd size
+// where positions are rotary, or a dropout that is no probability below 1.
 //
 // With `tensor`, which outlives the model, this device's slice of it; UsageError, too, for heads and
 // hidden widths that do not divide over so many devices.

@@ -38,6 +38,23 @@ TEST(Presets, HaveThePublishedParameterCounts) {
   EXPECT_EQ(count("gpt2-medium"), 354'823'168);
   EXPECT_EQ(count("gpt2-large"), 774'030'080);
   EXPECT_EQ(count("gpt2-xl"), 1'557'611'200);
+  EXPECT_EQ(count("tinyllama-1.1b"), 1'100'048'384);
+  EXPECT_EQ(count("llama-2-7b"), 6'738'415'616);
+  EXPECT_EQ(count("llama-2-13b"), 13'015'864'320);
+  EXPECT_EQ(count("llama-2-70b"), 68'976'648'192);
+  EXPECT_EQ(count("llama-3-8b"), 8'030'261'248);
+  EXPECT_EQ(count("llama-3-70b"), 70'553'706'496);
+  EXPECT_EQ(count("llama-3-405b"), 405'853'388'800);
+  EXPECT_EQ(count("llama-3.2-1b"), 1'235'814'400);
+}
+
+// With keys and values for every head Llama 3 8B would have a tenth more.
+TEST(Presets, CountTheHeadsOfKeysAndValues) {
+  const auto count = [](std::int64_t kv_heads) {
+    return make_model({.name = "llama-3-8b", .kv_heads = kv_heads}, DType::bf16)->parameter_count();
+  };
+  EXPECT_EQ(count(32), 8'835'567'616);
+  EXPECT_EQ(count(0), count(8));
 }
 
 TEST(Presets, AreAllBuiltWithoutMemoryAndWithUniqueNames) {
@@ -73,6 +90,25 @@ TEST(Presets, TakeEveryDimensionAsAnOption) {
   EXPECT_EQ(find(*gpt2, "h.2.mlp.c_fc.weight").shape, (Shape{30, 20}));
   EXPECT_EQ(find(*gpt2, "h.2.mlp.c_proj.weight").shape, (Shape{20, 30}));
 
+  const auto llama = make_model({.name = "llama-tiny",
+                                 .layers = 3,
+                                 .heads = 6,
+                                 .width = 24,
+                                 .hidden = 20,
+                                 .vocabulary = 13,
+                                 .context = 9,
+                                 .kv_heads = 3,
+                                 .tied = true},
+                                DType::f32);
+  EXPECT_EQ(llama->units().size(), 3U + 2U);
+  EXPECT_EQ(llama->context(), 9);
+  const std::string layer = "model.layers.2.";
+  EXPECT_EQ(find(*llama, layer + "self_attn.qkv_proj.weight").shape, (Shape{(6 + 2 * 3) * 4, 24}));
+  EXPECT_EQ(find(*llama, layer + "self_attn.o_proj.weight").shape, (Shape{24, 24}));
+  EXPECT_EQ(find(*llama, layer + "mlp.gate_up_proj.weight").shape, (Shape{40, 24}));
+  EXPECT_EQ(find(*llama, layer + "mlp.down_proj.weight").shape, (Shape{24, 20}));
+  EXPECT_EQ(llama->parameter_count(), 13 * 24 + 3 * (48 * 24 + 24 * 24 + 60 * 24 + 2 * 24) + 24);
+
   const auto mlp =
       make_model({.name = "mlp", .layers = 1, .width = 6, .vocabulary = 5}, DType::f32);
   EXPECT_EQ(mlp->context(), 0);
@@ -94,6 +130,48 @@ TEST(Gpt2, TiesTheHeadToTheEmbedding) {
   }
 }
 
+TEST(Llama, HasAHeadOfItsOwnUnlessTied) {
+  for (const bool tied : {false, true}) {
+    const auto model = make_model({.name = "llama-tiny", .tied = tied}, DType::f32);
+    const Parameter* table = &find(*model, "model.embed_tokens.weight");
+    EXPECT_EQ(model->units().front()->parameters(),
+              std::vector<Parameter*>{model->parameters().front().get()});
+    EXPECT_EQ(std::ranges::count(model->units().back()->parameters(), table), tied ? 1 : 0);
+    const auto has_head = std::ranges::any_of(
+        model->parameters(), [](const auto& p) { return p->name == "lm_head.weight"; });
+    EXPECT_EQ(has_head, !tied);
+  }
+}
+
+TEST(Llama, DecaysMatricesOnlyAndSplitsAsMegatronDoes) {
+  const auto model = make_model({.name = "llama-tiny"}, DType::f32);
+  for (const auto& parameter : model->parameters()) {
+    EXPECT_EQ(parameter->decay, parameter->shape.axes() == 2) << parameter->name;
+    EXPECT_EQ(parameter->normalizes, parameter->shape.axes() == 1) << parameter->name;
+  }
+  const auto axis = [&](const std::string& name) { return find(*model, name).split_axis; };
+  EXPECT_EQ(axis("model.embed_tokens.weight"), 0);
+  EXPECT_EQ(axis("model.layers.0.input_layernorm.weight"), -1);
+  EXPECT_EQ(axis("model.layers.0.self_attn.qkv_proj.weight"), 0);
+  EXPECT_EQ(axis("model.layers.0.self_attn.o_proj.weight"), 1);
+  EXPECT_EQ(axis("model.layers.0.mlp.gate_up_proj.weight"), 0);
+  EXPECT_EQ(axis("model.layers.0.mlp.down_proj.weight"), 1);
+  EXPECT_EQ(axis("lm_head.weight"), 0);
+}
+
+// A device has its heads' queries, keys and values, and its part of gate and of up.
+TEST(Llama, SplitsFusedWeightsByWhatTheyAreMadeOf) {
+  const TensorParallel second(1, 2, /*sequence_parallel=*/false);
+  const auto model = make_model({.name = "llama-tiny"}, DType::f32, &second);
+  const auto parts = [&](const std::string& name) { return find(*model, name).parts; };
+  // 4 heads of 32 queries, 2 of keys and 2 of values; 352 of gate and 352 of up.
+  EXPECT_EQ(parts("model.layers.0.self_attn.qkv_proj.weight"),
+            (std::vector<Part>{{64, 64}, {128 + 32, 32}, {192 + 32, 32}}));
+  EXPECT_EQ(parts("model.layers.0.mlp.gate_up_proj.weight"),
+            (std::vector<Part>{{176, 176}, {352 + 176, 176}}));
+  EXPECT_EQ(parts("model.layers.0.self_attn.o_proj.weight"), (std::vector<Part>{{64, 64}}));
+}
+
 TEST(Gpt2, DecaysMatricesOnlyAndSplitsAsMegatronDoes) {
   const auto model = make_model({.name = "gpt2-tiny"}, DType::f32);
   for (const auto& parameter : model->parameters()) {
@@ -113,11 +191,19 @@ TEST(Gpt2, DecaysMatricesOnlyAndSplitsAsMegatronDoes) {
   EXPECT_EQ(axis("h.0.mlp.c_proj.bias"), -1);
 }
 
-TEST(Flops, AreSixForEachParameterAndTwelveTimesWidthTimesSequenceForEachLayer) {
+TEST(Flops, AreSixForEachMultipliedParameterAndTwelveTimesWidthTimesSequenceForEachLayer) {
   EXPECT_EQ(make_model({.name = "gpt2"}, DType::f32)->flops_per_token(64),
             6.0 * 124'439'808 + 12.0 * 12 * 768 * 64);
   const auto mlp = make_model({.name = "mlp"}, DType::f32);
-  EXPECT_EQ(mlp->flops_per_token(64), 6.0 * static_cast<double>(mlp->parameter_count()));
+  EXPECT_EQ(mlp->flops_per_token(64),
+            6.0 * static_cast<double>(mlp->parameter_count() - 256 * 128));
+  // Published for 4 sequences of 8192 tokens of Llama 2 7B: 1299.06 TFLOP in its weights and 422.21
+  // in attention.
+  const auto llama = make_model({.name = "llama-2-7b"}, DType::bf16);
+  const double tokens = 4 * 8192;
+  const double weights = llama->flops_per_token(0) * tokens;
+  EXPECT_NEAR(weights, 1299.06e12, 0.005e12);
+  EXPECT_NEAR(llama->flops_per_token(8192) * tokens - weights, 422.21e12, 0.005e12);
 }
 
 TEST(InitialValues, AreNormalWithTheScaleOfGpt2) {
@@ -213,6 +299,42 @@ TEST(Refused, HeadsThatDoNotDivideTheWidth) {
   EXPECT_EQ(refusal({.name = "gpt2-tiny", .heads = 130, .width = 120}),
             "model gpt2-tiny: 130 heads do not divide width 120; the nearest numbers of heads that "
             "do: 120");
+}
+
+TEST(Refused, KeyValueHeadsThatDoNotDivideTheHeads) {
+  EXPECT_EQ(refusal({.name = "llama-tiny", .heads = 8, .kv_heads = 3}),
+            "model llama-tiny: 3 kv-heads do not divide 8 heads; the nearest numbers of kv-heads "
+            "that do: 2 or 4");
+  EXPECT_EQ(refusal({.name = "llama-tiny", .heads = 4, .kv_heads = 8}),
+            "model llama-tiny: 8 kv-heads do not divide 4 heads; the nearest numbers of kv-heads "
+            "that do: 4");
+  const TensorParallel first(0, 4, /*sequence_parallel=*/false);
+  try {
+    make_model({.name = "llama-tiny"}, DType::f32, &first);
+    FAIL() << "not refused";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "model llama-tiny: 2 kv-heads cannot be divided over 4 tensor ranks");
+  }
+}
+
+TEST(Refused, HeadsOfAnOddSizeWherePositionsAreRotary) {
+  EXPECT_EQ(refusal({.name = "llama-tiny", .heads = 4, .width = 20}),
+            "model llama-tiny: width 20 over 4 heads makes heads of size 5, but rotary positions "
+            "turn pairs of elements; use a width that is a multiple of 8");
+}
+
+TEST(Refused, WhatLlamaHasNotAndWhatOnlyLlamaHas) {
+  EXPECT_EQ(refusal({.name = "llama-tiny", .dropout = 0.1}),
+            "model llama-tiny has no dropout, but 0.1 is asked for; leave it out");
+  EXPECT_EQ(refusal({.name = "llama-tiny", .rope_theta = -1}),
+            "model llama-tiny: rope_theta is -1; it must be above 0");
+  EXPECT_EQ(refusal({.name = "gpt2", .kv_heads = 4}), "model gpt2 has no kv-heads; leave it out");
+  for (const ModelOptions& options : {ModelOptions{.name = "gpt2", .rope_theta = 1e4},
+                                      ModelOptions{.name = "mlp", .tied = true}}) {
+    EXPECT_NE(refusal(options).find("no rotary positions, and no choice of a tied head"),
+              std::string::npos);
+  }
 }
 
 TEST(Refused, SequencesLongerThanTheContext) {
