@@ -19,9 +19,9 @@ class Embedding : public Unit {
   SeamCrossings backward_seams() const override { return {.gathers = 1}; }
 
  private:
-  // The token of the first row of this device's part of the table.
-  std::int64_t first_token() const {
-    return table_->parts.empty() ? 0 : table_->parts.front().first;
+  // The token of the first row of this device's part of the table; none where it is whole.
+  std::optional<std::int64_t> first_token() const {
+    return table_->parts.empty() ? std::nullopt : std::optional(table_->parts.front().first);
   }
 
   const TensorParallel& tensor_;

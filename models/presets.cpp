@@ -22,7 +22,8 @@ struct Preset {
   std::int64_t width;
   std::int64_t vocabulary;
   std::int64_t context;  // 0: any length will do
-  std::unique_ptr<Model> (*make)(const ModelOptions& dimensions, DType dtype);
+  std::unique_ptr<Model> (*make)(const ModelOptions& dimensions, DType dtype,
+                                 const TensorParallel* tensor);
 };
 
 // A new model is one row here and one file beside it. The sizes of gpt2 to gpt2-xl are those of the
@@ -87,9 +88,22 @@ void check_heads(const ModelOptions& dimensions) {
       dimensions.name, heads, width, fitting));
 }
 
+// Tensor parallelism gives every device the same number of heads, and of hidden units.
+void check_split(const ModelOptions& dimensions, int devices) {
+  const auto check = [&](std::string_view what, std::int64_t count) {
+    if (count % devices != 0) {
+      throw UsageError(fmt::format("model {}: {} {} cannot be divided over {} tensor ranks",
+                                   dimensions.name, count, what, devices));
+    }
+  };
+  check("heads", dimensions.heads);
+  check("hidden units of the feed-forward layers", dimensions.hidden);
+}
+
 }  // namespace
 
-std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype) {
+std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype,
+                                  const TensorParallel* tensor) {
   const Preset& preset = find_preset(options.name);
   const std::string& name = options.name;
   ModelOptions d = options;
@@ -110,7 +124,10 @@ std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype) {
     throw UsageError(
         fmt::format("model {} has no attention that could be computed again in backward", name));
   }
-  return preset.make(d, dtype);
+  if (tensor != nullptr) {
+    check_split(d, tensor->size());
+  }
+  return preset.make(d, dtype, tensor);
 }
 
 std::vector<std::string> model_names() {
