@@ -8,6 +8,7 @@
 #include "models/embedding.h"
 #include "models/head.h"
 #include "models/layers.h"
+#include "models/norm.h"
 
 namespace ringworld {
 
@@ -24,8 +25,8 @@ namespace {
 // GELU are always computed again in backward.
 class Block : public Unit {
  public:
-  Block(std::string name, const Model& model, const ModelOptions& options, LayerNorm ln_1,
-        Linear c_attn, Linear c_proj, LayerNorm ln_2, FeedForward mlp)
+  Block(std::string name, const Model& model, const ModelOptions& options, Norm ln_1,
+        Linear c_attn, Linear c_proj, Norm ln_2, FeedForward mlp)
       : Unit(std::move(name)),
         tensor_(model.tensor()),
         heads_(static_cast<int>(model.tensor().part(options.heads).count)),
@@ -162,9 +163,9 @@ class Block : public Unit {
 
   // Backward of linear(norm(x)): adds to dx, for the gradient dy of the linear layer's output.
   void through_norm(Backend& backend, const Batch& batch, const Tensor& dx, const Tensor& dy,
-                    const Tensor& x, const LayerNorm& norm, const Linear& linear, Saved& saved,
+                    const Tensor& x, const Norm& norm, const Linear& linear, Saved& saved,
                     const std::string& label) const {
-    const LayerNorm::Output normalized = norm.forward(backend, x);
+    const Norm::Output normalized = norm.forward(backend, x);
     Tensor input = gather(backend, batch, normalized.y, label);  // (B, T, C)
     // (B, T, C), takes the place of the layer's input
     const Tensor partial = linear.backward(backend, input, dy, input, saved);
@@ -176,10 +177,10 @@ class Block : public Unit {
   const TensorParallel& tensor_;
   int heads_;  // of this device
   bool recompute_attention_;
-  LayerNorm ln_1_;
+  Norm ln_1_;
   Linear c_attn_;  // (3C', C): queries, keys, values
   Linear c_proj_;  // (C, C')
-  LayerNorm ln_2_;
+  Norm ln_2_;
   FeedForward mlp_;
   Dropout attention_dropout_;  // of c_proj's output
   Dropout mlp_dropout_;        // of mlp's output
@@ -214,13 +215,13 @@ std::unique_ptr<Model> make_gpt2(const ModelOptions& dimensions, DType dtype,
       weight_deviation / std::sqrt(2.0 * static_cast<double>(dimensions.layers));
   for (std::int64_t layer = 0; layer < dimensions.layers; ++layer) {
     const std::string name = fmt::format("h.{}", layer);
-    const LayerNorm ln_1 = add_layer_norm(*model, name + ".ln_1", width);
+    const Norm ln_1 = add_layer_norm(*model, name + ".ln_1", width);
     const Linear c_attn =
         add_linear(*model, name + ".attn.c_attn", 3 * width, width,
                    {.deviation = weight_deviation, .sections = {width, width, width}});
     const Linear c_proj = add_linear(*model, name + ".attn.c_proj", width, width,
                                      {.deviation = projection_deviation, .split = Split::inputs});
-    const LayerNorm ln_2 = add_layer_norm(*model, name + ".ln_2", width);
+    const Norm ln_2 = add_layer_norm(*model, name + ".ln_2", width);
     const Linear mlp_c_fc = add_linear(*model, name + ".mlp.c_fc", hidden, width,
                                        {.deviation = weight_deviation});
     const Linear mlp_c_proj =
@@ -231,7 +232,7 @@ std::unique_ptr<Model> make_gpt2(const ModelOptions& dimensions, DType dtype,
                                 FeedForward{mlp_c_fc, mlp_c_proj, &model->tensor()}));
   }
 
-  const LayerNorm ln_f = add_layer_norm(*model, "ln_f", width);
+  const Norm ln_f = add_layer_norm(*model, "ln_f", width);
   model->add_unit(std::make_unique<Head>("head", *model, ln_f, Linear{.weight = wte}));
   return model;
 }

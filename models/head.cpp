@@ -4,10 +4,10 @@
 
 namespace ringworld {
 
-Head::Head(std::string name, const Model& model, std::optional<LayerNorm> norm, Linear logits)
+Head::Head(std::string name, const Model& model, std::optional<Norm> norm, Linear logits)
     : Unit(std::move(name)), tensor_(model.tensor()), norm_(norm), logits_(logits) {
   if (norm_) {
-    parameters_ = {norm_->weight, norm_->bias};
+    parameters_ = norm_->parameters();
   }
   parameters_.push_back(logits_.weight);
   if (logits_.bias != nullptr) {
@@ -54,7 +54,7 @@ Tensor Head::backward(Backend& backend, const Batch& batch, const Tensor& /*dy*/
     return tensor_.reduce(backend, logits_.backward(backend, dx, dlogits, input, saved),
                           Category::activations, name());
   }
-  const LayerNorm::Output normalized = norm_->forward(backend, x);
+  const Norm::Output normalized = norm_->forward(backend, x);
   Tensor input = gather(backend, batch, normalized.y);  // (B, T, C)
   // (B, T, C), takes the place of the norm's output
   const Tensor partial = logits_.backward(backend, input, dlogits, input, saved);

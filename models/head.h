@@ -1,9 +1,10 @@
-// The last unit of a language model: a layer norm if there is one, the logits, and the loss.
+// The last unit of a language model: a norm if there is one, the logits, and the loss.
 #pragma once
 
 #include <optional>
 
 #include "models/layers.h"
+#include "models/norm.h"
 
 namespace ringworld {
 
@@ -14,7 +15,7 @@ class Head : public Unit {
  public:
   // `logits`'s weight is (V', C); it may be another unit's parameter too (tied). Both are the
   // model's.
-  Head(std::string name, const Model& model, std::optional<LayerNorm> norm, Linear logits);
+  Head(std::string name, const Model& model, std::optional<Norm> norm, Linear logits);
 
   Tensor forward(Backend& backend, const Batch& batch, const Tensor& x, Saved& saved) override;
   Tensor backward(Backend& backend, const Batch& batch, const Tensor& dy, Saved& saved) override;
@@ -34,7 +35,7 @@ class Head : public Unit {
   }
 
   const TensorParallel& tensor_;
-  std::optional<LayerNorm> norm_;
+  std::optional<Norm> norm_;
   Linear logits_;
 };
 

@@ -2,13 +2,6 @@
 
 namespace ringworld {
 
-namespace {
-
-// What GPT-2 was trained with.
-constexpr double layer_norm_epsilon = 1e-5;
-
-}  // namespace
-
 Tensor empty_like(Backend& backend, const Tensor& x, std::int64_t columns, Category category) {
   return backend.empty(x.dtype(), {x.shape()[0], x.shape()[1], columns}, category);
 }
@@ -65,33 +58,6 @@ Linear add_linear(Model& model, const std::string& name, std::int64_t outputs, s
                                        .sections = options.sections});
   }
   return linear;
-}
-
-LayerNorm::Output LayerNorm::forward(Backend& backend, const Tensor& x) const {
-  const DType statistics = wide_dtype(x.dtype());
-  const Shape rows{x.shape().rows()};
-  Output output{.y = empty_like(backend, x, x.shape()[-1], Category::workspace),
-                .mean = backend.empty(statistics, rows, Category::workspace),
-                .inverse_deviation = backend.empty(statistics, rows, Category::workspace)};
-  backend.layer_norm_forward(output.y, output.mean, output.inverse_deviation, x, weight->value,
-                             bias->value, layer_norm_epsilon);
-  return output;
-}
-
-void LayerNorm::backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                         const Output& output) const {
-  backend.layer_norm_backward(dx, weight->gradient, bias->gradient, dy, x, weight->value,
-                              output.mean, output.inverse_deviation);
-}
-
-LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t width) {
-  return {.weight = model.add_parameter({.name = name + ".weight",
-                                         .shape = {width},
-                                         .decay = false,
-                                         .mean = 1,
-                                         .normalizes = true}),
-          .bias = model.add_parameter(
-              {.name = name + ".bias", .shape = {width}, .decay = false, .normalizes = true})};
 }
 
 void Dropout::drop(Backend& backend, const Batch& batch, const Tensor& out, const Tensor& x) const {

@@ -47,29 +47,6 @@ struct LinearOptions {
 Linear add_linear(Model& model, const std::string& name, std::int64_t outputs, std::int64_t inputs,
                   const LinearOptions& options);
 
-// y = (x - mean) inverse_deviation weight + bias over the last axis
-struct LayerNorm {
-  Parameter* weight;  // (C)
-  Parameter* bias;    // (C)
-
-  struct Output {
-    Tensor y;                  // (B, T, C)
-    Tensor mean;               // (B * T) f32/f64
-    Tensor inverse_deviation;  // (B * T) f32/f64
-  };
-
-  // x (B, T, C). The output is workspace: units keep x only and call forward again in backward,
-  // which costs one pass over x and spares a tensor as large as x.
-  Output forward(Backend& backend, const Tensor& x) const;
-  // dx +=, dweight +=, dbias +=. `output` as forward returned it for x, but its y may hold dy by
-  // now.
-  void backward(Backend& backend, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                const Output& output) const;
-};
-
-// Adds `name`.weight (width), one, and `name`.bias (width), zero.
-LayerNorm add_layer_norm(Model& model, const std::string& name, std::int64_t width);
-
 // Zeroes elements at random and scales up the others (Backend::dropout). The mask of element c of
 // a token is a function of the batch's seed, `stream`, the token's place in the run and c;
 // backward draws it again.
