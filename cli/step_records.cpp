@@ -14,10 +14,11 @@ class StepRecords::Marks final : public UnitObserver {
   Marks(const Model& model, MemoryTimeline* timeline, TensorDump* dump)
       : model_(model), timeline_(timeline), dump_(dump) {}
 
-  void before_micro_batch(const Batch& batch) override {
-    mark(fmt::format("forward {}", model_.units().front()->name()));
+  void before_micro_batch(const Batch& batch, int micro_batch, const Unit& next,
+                          bool backward) override {
+    mark(fmt::format("{} {}", backward ? "backward" : "forward", next.name()));
     if (dump_ != nullptr) {
-      dump_->before_micro_batch(batch);
+      dump_->before_micro_batch(batch, micro_batch, next, backward);
     }
   }
   void after_forward(const Unit& unit, const Tensor& y) override {

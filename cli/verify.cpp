@@ -316,11 +316,8 @@ std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<
 // replicas are summed by themselves.
 bool adds_as_ddp(const Combination& combination) {
   const StrategyOptions& strategy = combination.training.strategy;
-  const bool reduces_each = strategy.reduce_gradients == ReduceGradients::every_micro_batch ||
-                            (strategy.reduce_gradients == ReduceGradients::automatic &&
-                             strategy.name != "ddp" && strategy.name != "zero1");
   return strategy.shard_group == 0 &&
-         (!reduces_each || combination.batches.accumulation_steps == 1);
+         (!reduces_every_micro_batch(strategy) || combination.batches.accumulation_steps == 1);
 }
 
 }  // namespace

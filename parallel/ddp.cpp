@@ -1,7 +1,6 @@
 #include "parallel/ddp.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -146,14 +145,6 @@ void Ddp::finish_gradients() {
   for (Bucket& bucket : buckets_) {
     bucket.reduction.wait();
   }
-}
-
-double Ddp::gradient_norm() {
-  WideSum squares;
-  for (const Bucket& bucket : buckets_) {
-    squares += backend_.sum_of_squares(bucket.gradients);
-  }
-  return std::sqrt(squares.value());
 }
 
 // Ring all-reduce: each of the N - 1 steps of both halves moves the whole bucket once, over all

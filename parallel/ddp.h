@@ -28,7 +28,7 @@ class Ddp : public Strategy {
   void after_backward(int unit, int micro_batch) override;
   void finish_gradients() override;
   const std::vector<Shard>& shards() const override { return shards_; }
-  double gradient_norm() override;
+  WideSum gradient_squares() override { return squares_of_counted(backend_, shards_); }
   Tensor full_value(const Parameter& parameter) override { return parameter.value; }
   Tensor full_gradient(const Parameter& parameter) override { return parameter.gradient; }
   Bytes expected_traffic(int micro_batches) const override;

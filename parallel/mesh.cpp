@@ -23,7 +23,7 @@ int& size_of_axis(MeshShape& shape, std::string_view axis) {
   throw UsageError(fmt::format(
       "--mesh: unknown axis '{}'; did you mean '{}'? There are dp (data), pp (pipeline) and tp "
       "(tensor)",
-      axis, nearest(axis, {"dp", "pp", "tp"})));
+      axis, nearest(axis, std::vector<std::string>{"dp", "pp", "tp"})));
 }
 
 int rank_at(const MeshShape& shape, const MeshPlace& place) {

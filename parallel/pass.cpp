@@ -29,7 +29,7 @@ Pass::Pass(const PassContext& context, const Stage::Chunk& chunk,
 
 Tensor Pass::forward(Tensor x) {
   if (of_.options.observer != nullptr) {
-    of_.options.observer->before_micro_batch(*batch_, micro_batch_);
+    of_.options.observer->before_micro_batch(*batch_, micro_batch_, at(chunk_.first), false);
   }
   for (UnitGroup& group : groups_) {
     if (!group.keeps) {
@@ -57,8 +57,8 @@ void Pass::recompute(UnitGroup& group) {
 }
 
 Tensor Pass::backward(Tensor dy) {
-  if (of_.options.observer != nullptr) {
-    of_.options.observer->before_micro_batch(*batch_, micro_batch_);
+  if (of_.options.observer != nullptr && !of_.stage.is_whole()) {
+    of_.options.observer->before_micro_batch(*batch_, micro_batch_, at(chunk_.end - 1), true);
   }
   for (; !groups_.empty(); groups_.pop_back()) {
     UnitGroup& group = groups_.back();

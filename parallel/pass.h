@@ -15,9 +15,10 @@ namespace ringworld {
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
-  // What follows is of this micro-batch, counted from 0. A pipeline comes back to one for its
-  // backward, while others are under way.
-  virtual void before_micro_batch(const Batch& /*batch*/, int /*micro_batch*/) {}
+  // What follows is of this micro-batch, counted from 0, and begins with this unit's forward; on a
+  // pipeline stage, which comes back to a micro-batch, also with its backward.
+  virtual void before_micro_batch(const Batch& /*batch*/, int /*micro_batch*/, const Unit& /*next*/,
+                                  bool /*backward*/) {}
   // y (B, T, C), from the last unit (B * T); not called again where a forward is recomputed.
   virtual void after_forward(const Unit& unit, const Tensor& y) = 0;
   // dx (B, T, C), undefined from the first unit. The gradients of the unit's parameters hold what

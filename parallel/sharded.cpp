@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "collectives/schedule.h"
@@ -36,13 +37,6 @@ std::unique_ptr<Communicator> replicas(Communicator& world, int size) {
   return world.subgroup(ranks);
 }
 
-bool reduces_once(const StrategyOptions& options, ShardingDegree degree) {
-  if (options.reduce_gradients == ReduceGradients::automatic) {
-    return degree == ShardingDegree::optimizer;
-  }
-  return options.reduce_gradients == ReduceGradients::once;
-}
-
 }  // namespace
 
 // --- Groups and their memory ---------------------------------------------------------------------
@@ -52,7 +46,7 @@ Sharded::Sharded(ShardingDegree degree, const StrategyOptions& options, Model& m
                  const Tiers& tiers)
     : degree_(degree),
       name_(options.name),
-      reduces_once_(reduces_once(options, degree)),
+      reduces_once_(!reduces_every_micro_batch(options)),
       reshards_after_forward_(options.reshard_after_forward),
       prefetch_(options.prefetch),
       tiers_(options.offload_parameters ? tiers : Tiers{}),
@@ -75,19 +69,22 @@ void Sharded::make_groups() {
       users.try_emplace(p, unit, unit).first->second.second = unit;
     }
   }
-  std::map<std::pair<int, int>, std::vector<Parameter*>> by_users;
-  for (const auto& p : model_.parameters()) {
-    const auto found = users.find(p.get());
-    by_users[found == users.end() ? std::pair(-1, -1) : found->second].push_back(p.get());
+  // Weights that another pipeline stage shares are in groups of their own, too: cut alike there.
+  std::map<std::tuple<int, int, int>, std::vector<Parameter*>> by_users;
+  for (int i = 0; i < static_cast<int>(model_.parameters().size()); ++i) {
+    Parameter* p = model_.parameters()[static_cast<std::size_t>(i)].get();
+    const auto found = users.find(p);
+    const auto [first, last] = found == users.end() ? std::pair(-1, -1) : found->second;
+    by_users[{first, last, p->gradient_sum == GradientSum::end_stages ? i : -1}].push_back(p);
   }
   groups_.reserve(by_users.size());
   used_by_.resize(units.size());
   for (auto& [ends, parameters] : by_users) {
-    const auto [first, last] = ends;
+    const auto [first, last, shared] = ends;
     Group& group = groups_.emplace_back(
-        Group{.label = first < 0       ? "unused"
-                       : first == last ? units[static_cast<std::size_t>(first)]->name()
-                                       : parameters.front()->name,
+        Group{.label = first < 0                    ? "unused"
+                       : first == last && shared < 0 ? units[static_cast<std::size_t>(first)]->name()
+                                                     : parameters.front()->name,
               .parameters = parameters,
               .first_user = first,
               .last_user = last});
@@ -293,8 +290,13 @@ void Sharded::after_evaluation() {
 
 void Sharded::before_backward(int unit, int /*micro_batch*/) {
   use(unit, -1);
-  if (unit + 1 == static_cast<int>(used_by_.size())) {
-    finish_reductions();  // of the last micro-batch
+  const std::vector<Group*>& used = used_by_[static_cast<std::size_t>(unit)];
+  // Of the micro-batch before, whose gradients are in the same place.
+  if (unit + 1 == static_cast<int>(used_by_.size()) ||
+      std::ranges::any_of(reducing_, [&](const Group* group) {
+        return std::ranges::find(used, group) != used.end();
+      })) {
+    finish_reductions();
   }
   for (Group* group : used_by_[static_cast<std::size_t>(unit)]) {
     if (!group->gradients.defined()) {
@@ -411,12 +413,8 @@ void Sharded::finish_update() {
   }
 }
 
-double Sharded::gradient_norm() {
-  WideSum squares;
-  for (const Group& group : groups_) {
-    squares += backend_.sum_of_squares(group.gradient_piece);
-  }
-  return std::sqrt(sum_over_ranks(shard_ranks_, squares, "gradient norm").value());
+WideSum Sharded::gradient_squares() {
+  return sum_over_ranks(shard_ranks_, squares_of_counted(backend_, shards_), "gradient norm");
 }
 
 // --- What others want to know --------------------------------------------------------------------

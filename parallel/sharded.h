@@ -60,7 +60,7 @@ class Sharded : public Strategy {
   void begin_update() override;
   void finish_update() override;
   const std::vector<Shard>& shards() const override { return shards_; }
-  double gradient_norm() override;
+  WideSum gradient_squares() override;
   Tensor full_value(const Parameter& parameter) override;
   Tensor full_gradient(const Parameter& parameter) override;
   Bytes expected_traffic(int micro_batches) const override;

@@ -1,7 +1,6 @@
 #include "parallel/strategy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -37,13 +36,7 @@ class SingleProcess : public Strategy {
   void finish_gradients() override {}
 
   const std::vector<Shard>& shards() const override { return shards_; }
-  double gradient_norm() override {
-    WideSum squares;
-    for (const Shard& shard : shards_) {
-      squares += backend_.sum_of_squares(shard.gradient);
-    }
-    return std::sqrt(squares.value());
-  }
+  WideSum gradient_squares() override { return squares_of_counted(backend_, shards_); }
 
   Tensor full_value(const Parameter& parameter) override { return parameter.value; }
   Tensor full_gradient(const Parameter& parameter) override { return parameter.gradient; }
@@ -81,6 +74,16 @@ std::vector<int> divisors(int n) {
 
 }  // namespace
 
+WideSum squares_of_counted(Backend& backend, const std::vector<Shard>& shards) {
+  WideSum squares;
+  for (const Shard& shard : shards) {
+    if (shard.parameter->counted) {
+      squares += backend.sum_of_squares(shard.gradient);
+    }
+  }
+  return squares;
+}
+
 std::unique_ptr<Strategy> make_single_process(Model& model, Backend& backend, std::uint64_t seed) {
   return std::make_unique<SingleProcess>(model, backend, seed);
 }
@@ -92,6 +95,13 @@ std::vector<std::string> strategy_names() {
 std::string_view name_of(ReduceGradients when) {
   static constexpr std::string_view names[] = {"auto", "once", "every-micro-batch"};
   return names[static_cast<std::size_t>(when)];
+}
+
+bool reduces_every_micro_batch(const StrategyOptions& options) {
+  const std::optional<ShardingDegree> degree = degree_of(options.name);
+  return options.reduce_gradients == ReduceGradients::every_micro_batch ||
+         (options.reduce_gradients == ReduceGradients::automatic && degree &&
+          *degree != ShardingDegree::optimizer);
 }
 
 std::string refusal(const StrategyOptions& options, int world_size) {

@@ -6,6 +6,7 @@
 // over shards(); finish_update.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -68,8 +69,11 @@ class Strategy {
   virtual void finish_update() {}
 
   virtual const std::vector<Shard>& shards() const = 0;
-  // Square root of the sum of squares of the whole model's gradient, the same on every rank.
-  virtual double gradient_norm() = 0;
+  // Of the gradients of the parameters that this rank's model counts (Parameter::counted), the sum
+  // of squares over all ranks of the strategy; the same on each of them.
+  virtual WideSum gradient_squares() = 0;
+  // Of a model that is whole on every rank: the norm of its gradient.
+  double gradient_norm() { return std::sqrt(gradient_squares().value()); }
 
   // The whole tensors, for comparing and saving; every rank calls.
   virtual Tensor full_value(const Parameter& parameter) = 0;
@@ -80,6 +84,9 @@ class Strategy {
   virtual Bytes expected_traffic(int micro_batches) const = 0;
   virtual Copies expected_copies() const = 0;
 };
+
+// Of this rank's shards.
+WideSum squares_of_counted(Backend& backend, const std::vector<Shard>& shards);
 
 struct StrategyOptions {
   std::string name = "ddp";
@@ -93,6 +100,9 @@ struct StrategyOptions {
   // Shards of parameters wait in a tier for their gathers (ZeRO-Infinity).
   bool offload_parameters = false;
 };
+
+// Whether gradients are reduced after every micro-batch, and not once in a step.
+bool reduces_every_micro_batch(const StrategyOptions& options);
 
 // What speaks against this strategy with these options on so many ranks; empty: nothing.
 std::string refusal(const StrategyOptions& options, int world_size);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "parallel/model_gradients.h"
+
 namespace ringworld {
 namespace {
 
@@ -13,31 +15,36 @@ std::int64_t trained_tokens(const HostBatch& batch) {
 }  // namespace
 
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
-                               Communicator* communicator, std::span<const HostBatch> micro_batches,
+                               const Mesh* mesh, std::span<const HostBatch> micro_batches,
                                const GradientOptions& options) {
   GradientStep result;
   result.loss_scale = options.loss_scale;
   for (const HostBatch& batch : micro_batches) {
     result.tokens += trained_tokens(batch);
   }
-  if (communicator != nullptr) {
-    result.tokens = communicator->all_reduce_value(result.tokens, ReduceOp::sum, "trained tokens");
+  if (mesh != nullptr) {
+    result.tokens = mesh->data().all_reduce_value(result.tokens, ReduceOp::sum, "trained tokens");
   }
-  strategy.begin_step(static_cast<int>(micro_batches.size()));
-  double loss = 0;
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    Batch batch = upload(backend, micro_batches[i]);
+  const int count = static_cast<int>(micro_batches.size());
+  const auto on_device = [&](int micro_batch) {
+    Batch batch = upload(backend, micro_batches[static_cast<std::size_t>(micro_batch)]);
     batch.gradient_factor = options.loss_scale * result.gradient_factor();
-    loss += run_micro_batch(model, backend, batch, strategy, static_cast<int>(i),
-                            {.checkpoint = options.checkpoint, .observer = options.observer});
-  }
+    return batch;
+  };
+  const Stage whole(static_cast<int>(model.units().size()));
+  const Stage& stage = options.stage != nullptr ? *options.stage : whole;
+  strategy.begin_step(count);
+  double loss =
+      run_micro_batches(model, backend, strategy, stage, count, on_device,
+                        {.checkpoint = options.checkpoint, .observer = options.observer});
   strategy.finish_gradients();
 
-  if (communicator != nullptr) {
-    loss = communicator->all_reduce_value(loss, ReduceOp::sum, "loss");
+  if (mesh != nullptr) {
+    sum_model_gradients(*mesh, strategy);
+    loss = sum_of_losses(*mesh, loss, "loss");
   }
   result.loss = loss * result.gradient_factor();
-  result.gradient_norm = strategy.gradient_norm() / options.loss_scale;
+  result.gradient_norm = gradient_norm(mesh, strategy) / options.loss_scale;
   return result;
 }
 

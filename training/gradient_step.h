@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collectives/communicator.h"
+#include "parallel/mesh.h"
 #include "parallel/micro_batch.h"
 #include "parallel/strategy.h"
 #include "training/data.h"
@@ -30,15 +30,17 @@ struct GradientOptions {
   double loss_scale = 1;             // multiplies every token's loss, for backward only
   std::int64_t checkpoint = 0;       // MicroBatchOptions
   UnitObserver* observer = nullptr;  // MicroBatchOptions
+  const Stage* stage = nullptr;      // this rank's; none: it has the whole chain
 };
 
-// Runs this rank's micro-batches and leaves the gradient of the mean loss, times the loss scale, in
-// the strategy's shards.
+// Runs this rank's micro-batches, which are those of all ranks of its model, and leaves the gradient
+// of the mean loss, times the loss scale, in the strategy's shards. Loss and norm are the same on
+// every rank.
 //
 // The tokens of all ranks are counted first, so that each token's loss is divided once, by the
-// count of the whole step: never a mean of means. `communicator` is null for a single process.
+// count of the whole step: never a mean of means. `mesh` is null for a single process.
 GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& strategy,
-                               Communicator* communicator, std::span<const HostBatch> micro_batches,
+                               const Mesh* mesh, std::span<const HostBatch> micro_batches,
                                const GradientOptions& options = {});
 
 }  // namespace ringworld

@@ -20,7 +20,10 @@ class FirstNonFinite final : public UnitObserver {
  public:
   explicit FirstNonFinite(Backend& backend) : backend_(backend) {}
 
-  void begin_micro_batch(std::size_t index) { micro_batch_ = index; }
+  void before_micro_batch(const Batch& /*batch*/, int micro_batch, const Unit& /*next*/,
+                          bool /*backward*/) override {
+    micro_batch_ = micro_batch;
+  }
   const std::optional<std::string>& found() const { return found_; }
 
   void after_forward(const Unit& unit, const Tensor& y) override {
@@ -46,23 +49,26 @@ class FirstNonFinite final : public UnitObserver {
   }
 
   Backend& backend_;
-  std::size_t micro_batch_ = 0;
+  int micro_batch_ = 0;
   std::optional<std::string> found_;
 };
 
 }  // namespace
 
 void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
-                      Communicator& communicator, std::span<const HostBatch> micro_batches,
-                      std::int64_t step, const GradientStep& result, std::string_view note) {
+                      const Mesh& mesh, const Stage& stage,
+                      std::span<const HostBatch> micro_batches, std::int64_t step,
+                      const GradientStep& result, std::string_view note) {
+  Communicator& communicator = mesh.world();
   FirstNonFinite first(backend);
-  strategy.begin_step(static_cast<int>(micro_batches.size()));
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    first.begin_micro_batch(i);
-    Batch batch = upload(backend, micro_batches[i]);
+  const int count = static_cast<int>(micro_batches.size());
+  const auto on_device = [&](int micro_batch) {
+    Batch batch = upload(backend, micro_batches[static_cast<std::size_t>(micro_batch)]);
     batch.gradient_factor = result.loss_scale * result.gradient_factor();
-    run_micro_batch(model, backend, batch, strategy, static_cast<int>(i), {.observer = &first});
-  }
+    return batch;
+  };
+  strategy.begin_step(count);
+  run_micro_batches(model, backend, strategy, stage, count, on_device, {.observer = &first});
   strategy.finish_gradients();
 
   const std::int64_t none = communicator.world_size();

@@ -5,8 +5,9 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/communicator.h"
 #include "models/model.h"
+#include "parallel/mesh.h"
+#include "parallel/stage.h"
 #include "training/data.h"
 #include "training/gradient_step.h"
 
@@ -19,7 +20,7 @@ namespace ringworld {
 // the lowest rank that has one. `note` follows the step's numbers. Gradients are overwritten.
 // Nothing is checked while training goes well, so that it costs nothing.
 [[noreturn]] void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
-                                   Communicator& communicator,
+                                   const Mesh& mesh, const Stage& stage,
                                    std::span<const HostBatch> micro_batches, std::int64_t step,
                                    const GradientStep& result, std::string_view note = "");
 

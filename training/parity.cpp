@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <string_view>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "parallel/model_gradients.h"
 #include "runtime/error.h"
 #include "runtime/nearest.h"
 #include "training/gradient_step.h"
@@ -22,20 +25,30 @@ struct Comparison {
 };
 constexpr std::int64_t comparison_fields = 3;
 
-// `ours` are the control's elements from `first` on. Every rank has the same control, so they all
-// throw or none does.
+// `ours` is a part of `whole`, and `control` the same part of the control. Every rank has the same
+// control, so they all throw or none does.
 Comparison compare(const std::string& what, std::span<const double> ours,
-                   std::span<const double> control, std::int64_t first = 0) {
-  const double squares = sum_of_squares(control);
+                   std::span<const double> control, std::span<const double> whole) {
+  const double squares = sum_of_squares(whole);
   if (!std::isfinite(squares)) {
     throw NumericalError(
         fmt::format("{} is not finite in the control, a single process, so there is nothing to "
                     "compare with; lower --learning-rate",
                     what));
   }
-  const RelativeDifference difference = relative_difference(
-      ours, control.subspan(static_cast<std::size_t>(first), ours.size()), squares);
+  const RelativeDifference difference = relative_difference(ours, control, squares);
   return {difference.error, difference.ratio, difference.bit_equal ? 1.0 : 0.0};
+}
+
+// What this rank has of the whole parameter's values: the elements [first, first + elements) of its
+// own part.
+std::vector<double> part_of(std::span<const double> whole, const Parameter& own, std::int64_t first,
+                            std::int64_t elements) {
+  std::vector<double> part(static_cast<std::size_t>(elements));
+  for_each_run(own, first, elements, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    std::copy_n(whole.begin() + from, count, part.begin() + to);
+  });
+  return part;
 }
 
 class ParityCheck {
@@ -46,14 +59,18 @@ class ParityCheck {
         data_(data),
         backend_(backend),
         communicator_(communicator),
+        whole_(make_model(options.training.model, options.training.precision)),
         ours_(options.training, backend, communicator, make_backend) {
+    for (const auto& p : ours_.model().parameters()) {
+      own_.emplace(p->name, p.get());
+    }
     check_plant();
     check_plant_has_a_place();
     if (communicator.rank() == 0) {
       control_backend_ = make_backend(Device::create({}));
       control_.emplace(options.training, *control_backend_);
     }
-    result_.tensors = static_cast<std::int64_t>(ours_.model().parameters().size());
+    result_.tensors = static_cast<std::int64_t>(whole_->parameters().size());
   }
 
   ParityResult run() {
@@ -77,12 +94,12 @@ class ParityCheck {
                                    options_.plant->rank, communicator_.world_size() - 1));
     }
     std::vector<std::string> names;
-    for (const auto& p : ours_.model().parameters()) {
+    for (const auto& p : whole_->parameters()) {
       names.push_back(p->name);
     }
     if (std::find(names.begin(), names.end(), options_.plant->tensor) == names.end()) {
       throw UsageError(fmt::format("--plant: the model {} has no tensor '{}'; did you mean '{}'?",
-                                   ours_.model().name(), options_.plant->tensor,
+                                   whole_->name(), options_.plant->tensor,
                                    nearest(options_.plant->tensor, names)));
     }
   }
@@ -111,8 +128,10 @@ class ParityCheck {
     sent_before_step_ = bytes_sent();
     const std::vector<HostBatch> micro_batches = our_micro_batches(step);
     const GradientStep ours =
-        compute_gradients(ours_.model(), backend_, ours_.strategy(), &communicator_, micro_batches,
-                          {.loss_scale = options_.loss_scale, .checkpoint = options_.checkpoint});
+        compute_gradients(ours_.model(), backend_, ours_.strategy(), ours_.mesh(), micro_batches,
+                          {.loss_scale = options_.loss_scale,
+                           .checkpoint = options_.checkpoint,
+                           .stage = &ours_.stage()});
     add_to_digest(std::bit_cast<std::int64_t>(ours.loss));
     if (step == 1 && options_.plant && options_.plant->rank == communicator_.rank()) {
       plant_fault();
@@ -128,9 +147,10 @@ class ParityCheck {
 
     std::vector<std::string> names{"loss"};
     std::vector<Comparison> comparisons{
-        compare("loss", std::span(&ours.loss, 1), std::span(&control_loss, 1))};
-    for (std::size_t i = 0; i < ours_.model().parameters().size(); ++i) {
-      names.push_back("gradient of " + ours_.model().parameters()[i]->name);
+        compare("loss", std::span(&ours.loss, 1), std::span(&control_loss, 1),
+                std::span(&control_loss, 1))};
+    for (std::size_t i = 0; i < whole_->parameters().size(); ++i) {
+      names.push_back("gradient of " + whole_->parameters()[i]->name);
       comparisons.push_back(compare_gradient(names.back(), i));
     }
     judge(step, names, comparisons);
@@ -144,8 +164,8 @@ class ParityCheck {
     count_bytes();
     std::vector<std::string> names;
     std::vector<Comparison> comparisons;
-    for (std::size_t i = 0; i < ours_.model().parameters().size(); ++i) {
-      names.push_back("parameter " + ours_.model().parameters()[i]->name);
+    for (std::size_t i = 0; i < whole_->parameters().size(); ++i) {
+      names.push_back("parameter " + whole_->parameters()[i]->name);
       comparisons.push_back(compare_value(names.back(), i));
     }
     judge(step, names, comparisons);
@@ -155,37 +175,52 @@ class ParityCheck {
     side.strategy().begin_update();
     side.optimizer().step(
         options_.learning_rate,
-        clip_scale(side.strategy().gradient_norm() / options_.loss_scale, options_.clip_norm) /
+        clip_scale(gradient_norm(side.mesh(), side.strategy()) / options_.loss_scale,
+                   options_.clip_norm) /
             options_.loss_scale);
     side.strategy().finish_update();
   }
 
-  // Each rank holds its shard of the gradient, or the whole, against the control's.
+  // This rank's part of a parameter of the whole model; nullptr: it has none.
+  const Parameter* own(std::size_t index) const {
+    const auto found = own_.find(whole_->parameters()[index]->name);
+    return found == own_.end() ? nullptr : found->second;
+  }
+
+  // Each rank holds its shard of the gradient, or all it has of it, against the control's.
   Comparison compare_gradient(const std::string& what, std::size_t index) {
-    const Parameter& p = *ours_.model().parameters()[index];
     const std::vector<double> control = control_tensor(index, &Strategy::full_gradient);
-    add_to_digest(backend_.fingerprint(ours_.strategy().full_gradient(p)));
+    const Parameter* p = own(index);
+    if (p != nullptr) {
+      add_to_digest(backend_.fingerprint(ours_.strategy().full_gradient(*p)));
+    }
     for (const Shard& shard : ours_.strategy().shards()) {
-      if (shard.parameter == &p) {
-        return compare(what, backend_.download_values(shard.gradient), control,
-                       shard.first_element);
+      if (shard.parameter == p) {
+        return compare(
+            what, backend_.download_values(shard.gradient),
+            part_of(control, *p, shard.first_element, shard.gradient.elements()), control);
       }
     }
-    return compare(what, {}, control);
+    return compare(what, {}, {}, control);
   }
 
   Comparison compare_value(const std::string& what, std::size_t index) {
     const std::vector<double> control = control_tensor(index, &Strategy::full_value);
-    const Tensor ours = ours_.strategy().full_value(*ours_.model().parameters()[index]);
+    const Parameter* p = own(index);
+    if (p == nullptr) {
+      return compare(what, {}, {}, control);
+    }
+    const Tensor ours = ours_.strategy().full_value(*p);
     add_to_digest(backend_.fingerprint(ours));
-    return compare(what, backend_.download_values(ours), control);
+    return compare(what, backend_.download_values(ours),
+                   part_of(control, *p, 0, ours.elements()), control);
   }
 
   // Rank 0 sends the control's tensor to all.
   std::vector<double> control_tensor(std::size_t index,
                                      Tensor (Strategy::*whole)(const Parameter&)) {
-    std::vector<double> values(
-        static_cast<std::size_t>(ours_.model().parameters()[index]->shape.elements()));
+    const Parameter& p = *whole_->parameters()[index];
+    std::vector<double> values(static_cast<std::size_t>(p.shape.elements()));
     if (control_) {
       values = control_backend_->download_values(
           (control_->strategy().*whole)(*control_->model().parameters()[index]));
@@ -193,7 +228,7 @@ class ParityCheck {
     const Tensor travels = backend_.empty(
         DType::f64, Shape{static_cast<std::int64_t>(values.size())}, Category::workspace);
     backend_.upload_values(travels, values);
-    communicator_.broadcast(travels, 0, "verify " + ours_.model().parameters()[index]->name).wait();
+    communicator_.broadcast(travels, 0, "verify " + p.name).wait();
     return backend_.download_values(travels);
   }
 
@@ -211,13 +246,18 @@ class ParityCheck {
         all(state_in(backend_.device().ledger()) +
                 (ours_.host() != nullptr ? state_in(ours_.host()->ledger()) : Bytes(0)),
             "verify memory");
-    result_.bytes_expected +=
-        ours_.strategy().expected_traffic(static_cast<int>(options_.batches.accumulation_steps));
+    result_.bytes_expected += ours_.parallel().expected_traffic(
+        static_cast<int>(options_.batches.accumulation_steps),
+        {options_.batches.micro_batch, data_.sequence_length()}, options_.checkpoint);
+    // Of this rank's slice, on all ranks that have the same; one of them tells it.
     const Copies copies = ours_.strategy().expected_copies();
-    const std::int64_t elements = ours_.model().parameter_count();
-    result_.state_expected = copies.gradients * elements * size_of(gradient_dtype(precision())) +
-                             copies.parameters * elements * parameter_bytes_per_element() +
-                             copies.optimizer * elements * optimizer_bytes_per_element();
+    const std::int64_t elements =
+        ours_.mesh()->place().data == 0 ? ours_.model().parameter_count() : 0;
+    result_.state_expected =
+        all(copies.gradients * elements * size_of(gradient_dtype(precision())) +
+                copies.parameters * elements * parameter_bytes_per_element() +
+                copies.optimizer * elements * optimizer_bytes_per_element(),
+            "verify memory");
   }
 
   // Takes every rank's comparisons into the result.
@@ -295,7 +335,12 @@ class ParityCheck {
   Bytes bytes_sent() const {
     Bytes sent;
     for (const auto& [label, traffic] : communicator_.traffic_by_label()) {
-      if (label.starts_with("gradients") || label.starts_with("parameters")) {
+      // A loss over a split vocabulary and its norm take a few numbers, which nobody counts.
+      static constexpr std::string_view counted[] = {"gradients", "parameters", "tensor", "pipeline",
+                                                     "model"};
+      const bool counts = std::ranges::any_of(
+          counted, [&](std::string_view kind) { return label.starts_with(kind); });
+      if (counts && !label.starts_with("tensor loss")) {
         sent += traffic.bytes_sent;
       }
     }
@@ -317,7 +362,7 @@ class ParityCheck {
   std::vector<HostBatch> our_micro_batches(std::int64_t step) const {
     std::vector<HostBatch> batches;
     for (std::int64_t i = 0; i < options_.batches.accumulation_steps; ++i) {
-      batches.push_back(samples(step, options_.batches.first_position(0, i, communicator_.rank()),
+      batches.push_back(samples(step, options_.batches.first_position(0, i, ours_.mesh()->place().data),
                                 options_.batches.micro_batch));
     }
     return batches;
@@ -327,7 +372,9 @@ class ParityCheck {
   const TokenDataset& data_;
   Backend& backend_;
   Communicator& communicator_;
+  std::unique_ptr<Model> whole_;  // without memory: what there is to compare
   TrainingState ours_;
+  std::unordered_map<std::string, const Parameter*> own_;  // of this rank, by name
   std::unique_ptr<Backend> control_backend_;  // rank 0 only
   std::optional<TrainingState> control_;      // rank 0 only
   Bytes sent_before_step_;

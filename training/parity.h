@@ -4,8 +4,8 @@
 // control. After every step each rank holds its loss, every gradient and every parameter against
 // the control's, tensor by tensor. The error of a tensor a against the control's b is |a - b| / |b|
 // in the 2-norm; the ratio is (a . b) / (b . b), which shows a factor that got lost or was applied
-// twice. Where gradients are sharded, each rank looks at its own part a of them: both products are
-// over that part, while |b| is of the whole.
+// twice. Where gradients are sharded, and where a rank has a slice of a tensor, each rank looks at
+// its own part a of it: both products are over that part, while |b| is of the whole.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,8 @@ void TensorDump::append(DumpEntry entry, const Tensor& x) {
 
 // --- Between units ------------------------------------------------------------------------------
 
-void TensorDump::before_micro_batch(const Batch& batch) {
+void TensorDump::before_micro_batch(const Batch& batch, int /*micro_batch*/, const Unit& /*next*/,
+                                    bool /*backward*/) {
   const Shape& shape = batch.tokens.shape();  // (B, T)
   sequences_ = shape[0];
   first_sequence_ = batch.first_token / shape[1];

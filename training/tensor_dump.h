@@ -44,7 +44,8 @@ class TensorDump final : public UnitObserver {
   TensorDump& operator=(const TensorDump&) = delete;
 
   // The batch's first_token must count all tokens of the run, with or without dropout.
-  void before_micro_batch(const Batch& batch) override;
+  void before_micro_batch(const Batch& batch, int micro_batch, const Unit& next,
+                          bool backward) override;
   void after_forward(const Unit& unit, const Tensor& y) override;
   void after_backward(const Unit& unit, const Tensor& dx) override;
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "parallel/model_gradients.h"
 #include "runtime/process.h"
 #include "training/non_finite.h"
 #include "training/sample_order.h"
@@ -22,12 +23,14 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 Trainer::Trainer(const Model& model, Backend& backend, Strategy& strategy, Optimizer& optimizer,
-                 Communicator& communicator, const Datasets& data, const TrainerOptions& options)
+                 const Mesh& mesh, const Stage& stage, const Datasets& data,
+                 const TrainerOptions& options)
     : model_(model),
       backend_(backend),
       strategy_(strategy),
       optimizer_(optimizer),
-      communicator_(communicator),
+      mesh_(mesh),
+      stage_(stage),
       data_(data),
       options_(options),
       loss_scaler_(options.loss_scaling) {}
@@ -38,7 +41,7 @@ std::vector<HostBatch> Trainer::read_micro_batches() const {
   std::vector<std::int64_t> samples(static_cast<std::size_t>(options_.batches.micro_batch));
   for (std::int64_t i = 0; i < options_.batches.accumulation_steps; ++i) {
     const std::int64_t first =
-        options_.batches.first_position(steps_done_, i, communicator_.rank());
+        options_.batches.first_position(steps_done_, i, mesh_.place().data);
     for (std::size_t row = 0; row < samples.size(); ++row) {
       samples[row] = order.at(first + static_cast<std::int64_t>(row));
     }
@@ -54,7 +57,7 @@ bool Trainer::is_skipped(const GradientStep& gradient, std::span<const HostBatch
   if (!overflow || (loss_scaler_.skips_overflows() && !loss_scaler_.gives_up())) {
     return overflow;
   }
-  throw_non_finite(model_, backend_, strategy_, communicator_, micro_batches, steps_done_ + 1,
+  throw_non_finite(model_, backend_, strategy_, mesh_, stage_, micro_batches, steps_done_ + 1,
                    gradient,
                    loss_scaler_.skips_overflows()
                        ? fmt::format("at loss scale {}, the last of {} steps in a row that had to "
@@ -65,15 +68,16 @@ bool Trainer::is_skipped(const GradientStep& gradient, std::span<const HostBatch
 
 StepMetrics Trainer::step(const StepHooks& hooks) {
   const auto start = Clock::now();
-  const Traffic before = communicator_.traffic();
+  const Traffic before = mesh_.world().traffic();
   backend_.device().reset_peaks();
 
   const std::vector<HostBatch> micro_batches = read_micro_batches();
   const GradientStep gradient =
-      compute_gradients(model_, backend_, strategy_, &communicator_, micro_batches,
+      compute_gradients(model_, backend_, strategy_, &mesh_, micro_batches,
                         {.loss_scale = loss_scaler_.scale(),
                          .checkpoint = options_.checkpoint,
-                         .observer = hooks.units});
+                         .observer = hooks.units,
+                         .stage = &stage_});
   // Loss and norm are of all ranks, so all ranks skip or none does.
   StepMetrics metrics;
   metrics.skipped = is_skipped(gradient, micro_batches);
@@ -97,7 +101,7 @@ StepMetrics Trainer::step(const StepHooks& hooks) {
   if (loss_scaler_.skips_overflows()) {
     metrics.loss_scale = gradient.loss_scale;
   }
-  const Traffic sent = communicator_.traffic() - before;
+  const Traffic sent = mesh_.world().traffic() - before;
   metrics.step = steps_done_;
   metrics.loss = gradient.loss;
   metrics.grad_norm = gradient.gradient_norm;
@@ -120,7 +124,7 @@ StepMetrics Trainer::step(const StepHooks& hooks) {
 double Trainer::validate() {
   const TokenDataset& data = data_.validation;
   const std::int64_t rows = options_.batches.micro_batch;
-  const std::int64_t ranks = communicator_.world_size();
+  const std::int64_t ranks = mesh_.shape().data;
   std::int64_t rounds = (data.samples() + rows * ranks - 1) / (rows * ranks);
   if (options_.validation_batches > 0) {
     rounds = std::min(rounds, options_.validation_batches * options_.batches.accumulation_steps);
@@ -130,16 +134,17 @@ double Trainer::validate() {
   std::int64_t tokens = 0;
   std::vector<std::int64_t> samples(static_cast<std::size_t>(rows));
   for (std::int64_t round = 0; round < rounds; ++round) {
-    std::int64_t next = (round * ranks + communicator_.rank()) * rows;
+    std::int64_t next = (round * ranks + mesh_.place().data) * rows;
     for (std::int64_t& sample : samples) {
       sample = next < data.samples() ? next : -1;  // rows past the end are not counted
       tokens += sample >= 0 ? data.sequence_length() : 0;
       ++next;
     }
-    loss += evaluate(model_, backend_, upload(backend_, read_batch(data, samples)), strategy_);
+    loss += evaluate(model_, backend_, strategy_, stage_,
+                     upload(backend_, read_batch(data, samples)));
   }
-  loss = communicator_.all_reduce_value(loss, ReduceOp::sum, "validation loss");
-  tokens = communicator_.all_reduce_value(tokens, ReduceOp::sum, "validation tokens");
+  loss = sum_of_losses(mesh_, loss, "validation loss");
+  tokens = mesh_.data().all_reduce_value(tokens, ReduceOp::sum, "validation tokens");
   return loss / static_cast<double>(tokens);
 }
 

@@ -5,7 +5,8 @@
 #include <functional>
 #include <optional>
 
-#include "collectives/communicator.h"
+#include "parallel/mesh.h"
+#include "parallel/stage.h"
 #include "parallel/strategy.h"
 #include "training/batch_plan.h"
 #include "training/data.h"
@@ -39,7 +40,8 @@ struct StepHooks {
 class Trainer {
  public:
   Trainer(const Model& model, Backend& backend, Strategy& strategy, Optimizer& optimizer,
-          Communicator& communicator, const Datasets& data, const TrainerOptions& options);
+          const Mesh& mesh, const Stage& stage, const Datasets& data,
+          const TrainerOptions& options);
 
   // One optimizer step, and a validation when its turn has come. All fields of the result are set
   // but sgemm_fraction. With loss scaling, a step whose loss or gradient is not finite is skipped
@@ -63,7 +65,8 @@ class Trainer {
   Backend& backend_;
   Strategy& strategy_;
   Optimizer& optimizer_;
-  Communicator& communicator_;
+  const Mesh& mesh_;
+  const Stage& stage_;
   const Datasets& data_;
   TrainerOptions options_;
   LossScaler loss_scaler_;

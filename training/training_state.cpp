@@ -11,12 +11,6 @@ bool offloads(const TrainingSetup& setup) {
   return setup.offload.what != Offload::none;
 }
 
-StrategyOptions strategy_options(const TrainingSetup& setup) {
-  StrategyOptions options = setup.strategy;
-  options.offload_parameters = setup.offload.what == Offload::parameters;
-  return options;
-}
-
 // A value of the gradient's dtype is its own master: offloaded as a parameter, it needs no copy.
 OffloadLevel optimizer_level(const TrainingSetup& setup) {
   switch (setup.offload.what) {
@@ -34,6 +28,15 @@ OffloadLevel optimizer_level(const TrainingSetup& setup) {
 }
 
 }  // namespace
+
+ParallelOptions parallel_options(const TrainingSetup& setup, int world_size) {
+  ParallelOptions options{.mesh = setup.mesh.value_or(MeshShape{.data = world_size}),
+                          .sequence_parallel = setup.sequence_parallel,
+                          .pipeline = setup.pipeline,
+                          .strategy = setup.strategy};
+  options.strategy.offload_parameters = setup.offload.what == Offload::parameters;
+  return options;
+}
 
 std::string_view name_of(Offload offload) {
   static constexpr std::string_view names[] = {"none", "optimizer", "master", "parameters"};
@@ -79,7 +82,7 @@ std::string refusal(const TrainingSetup& setup, int world_size) {
     return "--offload optimizer has nothing to offload: SGD without momentum keeps no state; use "
            "--offload master, or --momentum above 0";
   }
-  return refusal(strategy_options(setup), world_size);
+  return refusal(parallel_options(setup, world_size), world_size);
 }
 
 TrainingState::TrainingState(const TrainingSetup& setup, Backend& backend,
@@ -102,18 +105,20 @@ TrainingState::TrainingState(const TrainingSetup& setup, Backend& backend,
                                      *host_);
     }
   }
-  model_ = make_model(setup.model, setup.precision);
-  strategy_ = make_strategy(strategy_options(setup), *model_, backend, communicator, setup.seed,
-                            {host_.get(), file_.get()});
+  parallel_ = parallelize(setup.model, setup.precision,
+                          parallel_options(setup, communicator.world_size()), backend, communicator,
+                          setup.seed, {host_.get(), file_.get()});
   optimizer_ =
-      make_optimizer(setup.optimizer, strategy_->shards(), backend,
+      make_optimizer(setup.optimizer, strategy().shards(), backend,
                      {.level = optimizer_level(setup), .host = host_.get(), .file = file_.get()});
 }
 
-TrainingState::TrainingState(const TrainingSetup& setup, Backend& backend)
-    : model_(make_model(setup.model, setup.precision)),
-      strategy_(make_single_process(*model_, backend, setup.seed)),
-      optimizer_(make_optimizer(setup.optimizer, strategy_->shards(), backend)) {}
+TrainingState::TrainingState(const TrainingSetup& setup, Backend& backend) {
+  parallel_.model = make_model(setup.model, setup.precision);
+  parallel_.stage = Stage(static_cast<int>(model().units().size()));
+  parallel_.strategy = make_single_process(model(), backend, setup.seed);
+  optimizer_ = make_optimizer(setup.optimizer, strategy().shards(), backend);
+}
 
 OffloadTraffic TrainingState::offload_traffic() const {
   OffloadTraffic all;

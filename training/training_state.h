@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "collectives/communicator.h"
 #include "models/model.h"
-#include "parallel/strategy.h"
+#include "parallel/parallelize.h"
 #include "training/optimizer.h"
 
 namespace ringworld {
@@ -40,11 +41,17 @@ struct OffloadSettings {
 struct TrainingSetup {
   ModelOptions model = {};
   DType precision = DType::f32;
+  std::optional<MeshShape> mesh = {};  // none: data parallelism over all ranks
+  bool sequence_parallel = false;
+  PipelineOptions pipeline = {};
   StrategyOptions strategy = {};
   OptimizerOptions optimizer = {};
   OffloadSettings offload = {};
   std::uint64_t seed = 1;
 };
+
+// How the setup distributes its model over so many ranks.
+ParallelOptions parallel_options(const TrainingSetup& setup, int world_size);
 
 // What speaks against the combination on so many ranks; empty: nothing. Everything that
 // make_strategy refuses, too.
@@ -62,8 +69,11 @@ class TrainingState {
   // A single process, with everything on its device: the control.
   TrainingState(const TrainingSetup& setup, Backend& backend);
 
-  Model& model() const { return *model_; }
-  Strategy& strategy() const { return *strategy_; }
+  Model& model() const { return *parallel_.model; }
+  Strategy& strategy() const { return *parallel_.strategy; }
+  const Stage& stage() const { return parallel_.stage; }
+  const Mesh* mesh() const { return parallel_.mesh.get(); }  // null: a single process
+  const ParallelModel& parallel() const { return parallel_; }
   Optimizer& optimizer() const { return *optimizer_; }
   const HostTier* host() const { return host_.get(); }
   const FileTier* file() const { return file_.get(); }
@@ -73,8 +83,7 @@ class TrainingState {
  private:
   std::unique_ptr<HostTier> host_;  // null: nothing is offloaded
   std::unique_ptr<FileTier> file_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Strategy> strategy_;
+  ParallelModel parallel_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
