@@ -30,7 +30,8 @@ TEST_P(Reference, LossesAndGradientsAreThoseOfPyTorch) {
                                                    .width = asked["width"],
                                                    .hidden = asked.value("hidden", 0),
                                                    .vocabulary = asked["vocabulary"],
-                                                   .context = asked.value("context", 0)},
+                                                   .context = asked.value("context", 0),
+                                                   .kv_heads = asked.value("kv_heads", 0)},
                                                   c.dtype);
   const std::unique_ptr<Backend> backend = make_test_backend();
   bind(*backend, *model, /*seed=*/0);
@@ -69,15 +70,19 @@ TEST_P(Reference, LossesAndGradientsAreThoseOfPyTorch) {
 }
 
 // The 16-bit formats round every tensor: on the longest way through this GPT-2 10 times in each of
-// its 2 layers and 4 times in embedding and head, and as often on the way back. A rounding in bf16
-// is up to 2^-8, in f16 up to 2^-11.
+// its 2 layers and 4 times in embedding and head, and as often on the way back. Llama's rotary
+// positions are one more in a layer. A rounding in bf16 is up to 2^-8, in f16 up to 2^-11.
 constexpr double roundings = 2 * (2 * 10 + 4);
+constexpr double llama_roundings = 2 * (2 * 11 + 4);
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Reference,
     testing::Values(Case{"gpt2.json", DType::f64, 1e-12}, Case{"gpt2.json", DType::f32, 1e-5},
                     Case{"gpt2.json", DType::bf16, roundings / 256},
                     Case{"gpt2.json", DType::f16, roundings / 2048},
+                    Case{"llama.json", DType::f64, 1e-12}, Case{"llama.json", DType::f32, 1e-5},
+                    Case{"llama.json", DType::bf16, llama_roundings / 256},
+                    Case{"llama.json", DType::f16, llama_roundings / 2048},
                     Case{"mlp.json", DType::f64, 1e-12}, Case{"mlp.json", DType::f32, 1e-5},
                     Case{"mlp.json", DType::bf16, roundings / 256},
                     Case{"mlp.json", DType::f16, roundings / 2048}),
