@@ -86,6 +86,7 @@ std::vector<Row> Kernels::rows(DType dtype) {
   const Tensor z = activation(dtype, Shape{batch, length, width});
   const Tensor hidden = activation(dtype, Shape{batch, length, 4 * width});
   const Tensor dhidden = activation(dtype, Shape{batch, length, 4 * width});
+  const Tensor half_hidden = activation(dtype, Shape{batch, length, 2 * width});
   const Tensor qkv = activation(dtype, Shape{batch, length, 3 * width});
   const Tensor dqkv = activation(dtype, Shape{batch, length, 3 * width});
   const Tensor weight = activation(dtype, Shape{width});
@@ -132,6 +133,14 @@ std::vector<Row> Kernels::rows(DType dtype) {
        [=, &k] { k.cross_entropy_forward(losses, row_lse, logits, targets); }},
       {"cross_entropy_backward", 2 * v, 1,
        [=, &k] { k.cross_entropy_backward(dlogits, logits, targets, row_lse, 0.1); }},
+      // What Llama has in place of layer norm, GELU and learned positions.
+      {"rms_norm_forward", 2 * n, 0,
+       [=, &k] { k.rms_norm_forward(z, deviation, x, weight, 1e-5); }},
+      {"rms_norm_backward", 4 * n, 0,
+       [=, &k] { k.rms_norm_backward(z, weight, y, x, weight, deviation); }},
+      {"swiglu_forward", 6 * n, 0, [=, &k] { k.swiglu_forward(half_hidden, hidden); }},
+      {"swiglu_backward", 10 * n, 0, [=, &k] { k.swiglu_backward(dhidden, half_hidden, hidden); }},
+      {"rotary", 4 * n, 0, [=, &k] { k.rotary(dqkv, 2 * heads, width / heads, 1e4, 1); }},
   };
 
   const Tensor p = activation(dtype, Shape{large});
