@@ -38,6 +38,7 @@ nlohmann::ordered_json settings_of(const TrainOptions& o, const Model& model) {
           {"dropout", o.model.dropout},
           {"layers", o.model.layers},
           {"heads", o.model.heads},
+          {"kv_heads", o.model.kv_heads},
           {"width", o.model.width},
           {"hidden", o.model.hidden},
           {"vocabulary", model.vocabulary()},

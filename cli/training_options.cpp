@@ -32,6 +32,8 @@ void declare_model(OptionSet& set, ModelOptions& model) {
   };
   dimension("layers", model.layers, "Number of blocks.");
   dimension("heads", model.heads, "Attention heads of each block, which must divide the width.");
+  dimension("kv-heads", model.kv_heads,
+            "Llama: heads of keys and values, which must divide the attention heads.");
   dimension("width", model.width, "Features of each token between blocks.");
   dimension("hidden", model.hidden, "Features inside each block's MLP.");
   dimension("vocabulary", model.vocabulary, "Number of distinct tokens; text as bytes has 256.");

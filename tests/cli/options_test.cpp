@@ -58,7 +58,7 @@ TEST(Options, TrainHasDefaults) {
 
 TEST(Options, TrainTakesEveryOption) {
   const TrainOptions o = std::get<TrainOptions>(parse(
-      "train --model mlp --layers 3 --heads 2 --width 48 --hidden 96 --vocabulary 300 "
+      "train --model mlp --layers 3 --heads 4 --kv-heads 2 --width 48 --hidden 96 --vocabulary 300 "
       "--context 77 --data a b c --validation-data v --validation-fraction 0.25 "
       "--validation-interval 7 --validation-batches 9 --strategy ddp --bucket 1MiB --steps 11 "
       "--global-batch 24 --micro-batch 3 --sequence-length 33 --precision f64 --optimizer sgd "
@@ -68,7 +68,8 @@ TEST(Options, TrainTakesEveryOption) {
       "--progress lines --threads 2 --device-memory 50MB --timeout 2.5"));
   EXPECT_EQ(o.model.name, "mlp");
   EXPECT_EQ(o.model.layers, 3);
-  EXPECT_EQ(o.model.heads, 2);
+  EXPECT_EQ(o.model.heads, 4);
+  EXPECT_EQ(o.model.kv_heads, 2);
   EXPECT_EQ(o.model.width, 48);
   EXPECT_EQ(o.model.hidden, 96);
   EXPECT_EQ(o.model.vocabulary, 300);
