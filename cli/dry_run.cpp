@@ -51,7 +51,9 @@ std::map<std::string, Traffic> by_kind(const std::map<std::string, Traffic>& tra
   std::map<std::string, Traffic> kinds;
   for (const auto& [label, of_label] : traffic) {
     const std::string first_word = label.substr(0, label.find(' '));
-    const bool is_kind = first_word == "gradients" || first_word == "parameters";
+    static constexpr std::string_view of_strategies[] = {"gradients", "parameters", "tensor",
+                                                         "pipeline", "model"};
+    const bool is_kind = std::ranges::find(of_strategies, first_word) != std::end(of_strategies);
     Traffic& kind = kinds[is_kind ? first_word : "control"];
     kind.calls += of_label.calls;
     kind.bytes_sent += of_label.bytes_sent;
@@ -80,6 +82,10 @@ nlohmann::ordered_json json_of(const TrainOptions& o, int rank, int world_size,
                                    {"parameters", result.parameters},
                                    {"precision", name_of(o.precision)},
                                    {"strategy", o.strategy.name},
+                                   {"mesh", o.mesh ? to_string(*o.mesh) : std::string()},
+                                   {"sequence_parallel", o.sequence_parallel},
+                                   {"pipeline_schedule", o.pipeline.schedule},
+                                   {"chunks", o.pipeline.chunks},
                                    {"global_batch", o.global_batch},
                                    {"micro_batch", o.micro_batch},
                                    {"sequence_length", o.data.sequence_length},
@@ -179,11 +185,12 @@ DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
   const Datasets data = datasets(o, state.model().vocabulary());
   TrainerOptions options = trainer_options(o, batches);
   options.validation_interval = 0;
-  Trainer trainer(state.model(), *backend, state.strategy(), state.optimizer(), communicator, data,
-                  options);
+  Trainer trainer(state.model(), *backend, state.strategy(), state.optimizer(), *state.mesh(),
+                  state.stage(), data, options);
 
   DryRun result;
-  result.parameters = state.model().parameter_count();
+  const std::unique_ptr<Model> whole = make_model(o.model, o.precision);
+  result.parameters = whole->parameter_count();
   result.device_peak = device->ledger().total_peak;
   trainer.step();  // makes what is made once
   result.device_peak = std::max(result.device_peak, device->ledger().total_peak);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/parallel_options.h"
 #include "collectives/schedule.h"
 #include "models/model.h"
 #include "parallel/pipeline_schedule.h"
@@ -94,6 +95,7 @@ struct TrainOptions : TrainingSetup {
 // Every combination of the lists is verified, as far as it is supported.
 struct VerifyOptions {
   ModelOptions model;
+  LayoutLists layouts;
   std::vector<std::string> data;  // paths; none: synthetic tokens
   std::int64_t sequence_length = 32;
   std::vector<std::string> strategies;

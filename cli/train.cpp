@@ -10,6 +10,7 @@
 #include "cli/rank.h"
 #include "cli/step_records.h"
 #include "cli/train_setup.h"
+#include "training/batch_check.h"
 #include "training/trainer.h"
 
 namespace ringworld {
@@ -20,6 +21,10 @@ nlohmann::ordered_json settings_of(const TrainOptions& o, const Model& model) {
           {"parameters", model.parameter_count()},
           {"precision", name_of(o.precision)},
           {"strategy", o.strategy.name},
+          {"mesh", o.mesh ? to_string(*o.mesh) : std::string()},
+          {"sequence_parallel", o.sequence_parallel},
+          {"pipeline_schedule", o.pipeline.schedule},
+          {"chunks", o.pipeline.chunks},
           {"bucket_bytes", o.strategy.bucket.value},
           {"reduce_gradients", name_of(o.strategy.reduce_gradients)},
           {"gradients_reduced_in", name_of(gradient_dtype(o.precision))},
@@ -178,8 +183,9 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
 
   TrainingState state(o, rank.backend(), rank.communicator(),
                       [&](std::shared_ptr<Device> device) { return rank.make_backend(device); });
-  Trainer trainer(state.model(), rank.backend(), state.strategy(), state.optimizer(),
-                  rank.communicator(), data, trainer_options(o, batches));
+  check_batches(*state.mesh(), data.train, o.seed, batches);
+  Trainer trainer(state.model(), rank.backend(), state.strategy(), state.optimizer(), *state.mesh(),
+                  state.stage(), data, trainer_options(o, batches));
 
   const double flops_per_rank_and_token =
       model->flops_per_token(o.data.sequence_length) / rank.communicator().world_size();

@@ -1,14 +1,26 @@
 #include "cli/train_setup.h"
 
+#include <fmt/format.h>
+
 #include "runtime/error.h"
 
 namespace ringworld {
 
 BatchPlan check_training(const TrainOptions& options, int world_size) {
-  const BatchPlan batches = plan_batches(options.global_batch, options.micro_batch, world_size);
+  const ParallelOptions parallel = parallel_options(options, world_size);
+  check_mesh(parallel.mesh, world_size);
+  const BatchPlan batches =
+      plan_batches(options.global_batch, options.micro_batch, parallel.mesh.data);
   make_model(options.model, options.precision)->check_sequence_length(options.data.sequence_length);
-  if (const std::string why = refusal(options, world_size); !why.empty()) {
+  if (const std::string why = refusal(options, world_size, batches.accumulation_steps);
+      !why.empty()) {
     throw UsageError(why);
+  }
+  if (options.dump.step > 0 && parallel.mesh.model_ranks() > 1) {
+    throw UsageError(fmt::format(
+        "--dump-step writes tensors of a model that is whole on every rank; with --mesh {} none "
+        "is. `verify` holds every rank's part against a single process",
+        to_string(parallel.mesh)));
   }
   return batches;
 }

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/option_groups.h"
+#include "cli/parallel_options.h"
 #include "runtime/error.h"
 
 namespace ringworld {
@@ -251,6 +252,7 @@ void declare(OptionSet& set, TrainOptions& o) {
   set.choice("strategy", o.strategy.name, strategy_names(),
              "How training is distributed over ranks.");
   declare_strategy(set, o.strategy, o.resources);
+  declare_parallel(set, o);
 
   set.group("Memory");
   set.custom("checkpoint-activations", "none|selective|K", "none",
@@ -397,6 +399,7 @@ void declare(OptionSet& set, VerifyOptions& o) {
                }
              });
   declare_strategy(set, o.strategy, o.resources);
+  declare_parallel(set, o.layouts);
 
   set.group("Memory");
   set.custom("checkpoint-activations", "none|selective|K...", "none",
@@ -478,6 +481,11 @@ void check(VerifyOptions& o) {
     }
   };
   by_default(o.strategies, std::vector<std::string>{"ddp"});
+  const bool every_mesh = o.layouts.every_mesh;
+  by_default(o.layouts.schedules,
+             every_mesh ? pipeline_names() : std::vector<std::string>{PipelineOptions().schedule});
+  by_default(o.layouts.sequence_parallel,
+             every_mesh ? std::vector<bool>{false, true} : std::vector<bool>{false});
   using Precisions = std::vector<DType>;
   by_default(o.precisions, all ? Precisions{DType::f64, DType::f32, DType::bf16, DType::f16}
                                : Precisions{DType::f64, DType::f32});

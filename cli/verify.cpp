@@ -50,6 +50,7 @@ struct Row {
   Recomputation recomputation;
   Offload offload;
   OffloadTo offload_to;
+  ParallelLayout layout;
   ParityResult result;
   // Whether it has ddp's bits; nothing: no ddp was verified, or this is not the same sum.
   std::optional<bool> equals_ddp = {};
@@ -102,7 +103,12 @@ std::string table_of(const std::vector<Row>& rows) {
   const bool more = std::ranges::any_of(rows, [](const Row& row) {
     return row.offload != Offload::none || to_string(row.recomputation) != "none";
   });
-  std::vector<Table::Column> columns{{"strategy"}, {"precision"}, {"micro", Align::right}};
+  const bool meshes = std::ranges::any_of(rows, [](const Row& row) { return row.layout.mesh.has_value(); });
+  std::vector<Table::Column> columns{{"strategy"}};
+  if (meshes) {
+    columns.push_back({"mesh"});
+  }
+  columns.insert(columns.end(), {{"precision"}, {"micro", Align::right}});
   if (more) {
     columns.insert(columns.end(), {{"recompute"}, {"offload"}});
   }
@@ -115,9 +121,12 @@ std::string table_of(const std::vector<Row>& rows) {
   Table table(columns);
   for (const Row& row : rows) {
     const ParityResult& r = row.result;
-    std::vector<std::string> cells{
-        row.strategy, fmt::format("{} {}", name_of(row.precision), name_of(row.optimizer)),
-        fmt::format("{}", row.accumulation)};
+    std::vector<std::string> cells{row.strategy};
+    if (meshes) {
+      cells.push_back(to_string(row.layout));
+    }
+    cells.push_back(fmt::format("{} {}", name_of(row.precision), name_of(row.optimizer)));
+    cells.push_back(fmt::format("{}", row.accumulation));
     if (more) {
       cells.insert(cells.end(), {to_string(row.recomputation), offload_text(row)});
     }
@@ -177,8 +186,9 @@ std::string summary_of(const std::vector<Row>& rows) {
 
 std::string broken_text(const Row& row) {
   const ParityResult& r = row.result;
-  std::string text = fmt::format("\n{} in {}, accumulation {}, recomputation {}, offload {}:\n",
-                                 row.strategy, name_of(row.precision), row.accumulation,
+  std::string text = fmt::format("\n{} on {} in {}, accumulation {}, recomputation {}, offload {}:\n",
+                                 row.strategy, to_string(row.layout), name_of(row.precision),
+                                 row.accumulation,
                                  to_string(row.recomputation), offload_text(row));
   if (r.bytes_sent != r.bytes_expected) {
     text += fmt::format("  sent {} for gradients and parameters, theory says {}\n",
@@ -222,6 +232,7 @@ nlohmann::ordered_json json_of(const Difference& d) {
 nlohmann::ordered_json json_of(const Row& row) {
   const ParityResult& r = row.result;
   nlohmann::ordered_json json = {{"strategy", row.strategy},
+                                 {"layout", to_string(row.layout)},
                                  {"precision", name_of(row.precision)},
                                  {"optimizer", name_of(row.optimizer)},
                                  {"accumulation", row.accumulation},
@@ -253,15 +264,30 @@ nlohmann::ordered_json json_of(const Row& row) {
 struct Combination {
   TrainingSetup training;
   Recomputation recomputation;
+  ParallelLayout layout;
   BatchPlan batches;
 };
-std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<BatchPlan>& plans,
-                                      int world_size, int& left_out) {
+
+// How often the micro-batches are accumulated, for so many data ranks.
+std::vector<BatchPlan> plans_for(const VerifyOptions& o, int data_ranks) {
+  std::vector<BatchPlan> plans;
+  for (const std::int64_t accumulation : o.accumulation) {
+    plans.push_back(
+        plan_batches(accumulation * o.micro_batch * data_ranks, o.micro_batch, data_ranks));
+  }
+  if (o.global_batch > 0) {
+    plans.push_back(plan_batches(o.global_batch, o.micro_batch, data_ranks));
+  }
+  return plans;
+}
+
+std::vector<Combination> combinations(const VerifyOptions& o, int world_size, int& left_out) {
   std::vector<Combination> all;
   std::string why;
   int refused_count = 0;
   const auto add = [&](Combination next) {
-    const std::string refused = refusal(next.training, world_size);
+    const std::string refused =
+        refusal(next.training, world_size, next.batches.accumulation_steps);
     if (refused.empty()) {
       all.push_back(std::move(next));
     } else {
@@ -269,8 +295,20 @@ std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<
       why = why.empty() ? refused : why;
     }
   };
+  struct Batches {
+    ParallelLayout layout;
+    BatchPlan plan;
+  };
+  std::vector<Batches> all_batches;
+  for (const ParallelLayout& layout : layouts_of(o.layouts, world_size)) {
+    const MeshShape mesh = layout.mesh.value_or(MeshShape{.data = world_size});
+    check_mesh(mesh, world_size);
+    for (const BatchPlan& plan : plans_for(o, mesh.data)) {
+      all_batches.push_back({layout, plan});
+    }
+  }
   for (const DType precision : o.precisions) {
-    for (const BatchPlan& batches : plans) {
+    for (const auto& [layout, batches] : all_batches) {
       for (const std::string& strategy : o.strategies) {
         for (const Recomputation& recomputation : o.recomputations) {
           for (const Offload offload : o.offloads) {
@@ -285,7 +323,9 @@ std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<
                                             .offload = o.offload,
                                             .seed = o.seed},
                                .recomputation = recomputation,
+                               .layout = layout,
                                .batches = batches};
+              layout.apply(next.training);
               next.training.model.recompute_attention = recomputation.attention;
               next.training.strategy.name = strategy;
               next.training.offload.what = offload;
@@ -316,7 +356,8 @@ std::vector<Combination> combinations(const VerifyOptions& o, const std::vector<
 // replicas are summed by themselves.
 bool adds_as_ddp(const Combination& combination) {
   const StrategyOptions& strategy = combination.training.strategy;
-  return strategy.shard_group == 0 &&
+  const auto& mesh = combination.layout.mesh;
+  return strategy.shard_group == 0 && (!mesh || mesh->model_ranks() == 1) &&
          (!reduces_every_micro_batch(strategy) || combination.batches.accumulation_steps == 1);
 }
 
@@ -325,21 +366,12 @@ bool adds_as_ddp(const Combination& combination) {
 ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
   const std::unique_ptr<Model> model = make_model(o.model, o.precisions.front());
   model->check_sequence_length(o.sequence_length);
-  const std::int64_t per_micro_step = o.micro_batch * transport.world_size();
-  std::vector<BatchPlan> plans;
-  for (const std::int64_t accumulation : o.accumulation) {
-    plans.push_back(
-        plan_batches(accumulation * per_micro_step, o.micro_batch, transport.world_size()));
-  }
-  if (o.global_batch > 0) {
-    plans.push_back(plan_batches(o.global_batch, o.micro_batch, transport.world_size()));
-  }
   int left_out = 0;
   const std::vector<Combination> combinations_asked =
-      combinations(o, plans, transport.world_size(), left_out);
+      combinations(o, transport.world_size(), left_out);
   std::int64_t samples = 0;
-  for (const BatchPlan& plan : plans) {
-    samples = std::max(samples, plan.global_batch * o.steps);
+  for (const Combination& combination : combinations_asked) {
+    samples = std::max(samples, combination.batches.global_batch * o.steps);
   }
   const auto stream =
       o.data.empty()
@@ -396,10 +428,11 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
         .recomputation = combination.recomputation,
         .offload = training.offload.what,
         .offload_to = training.offload.where,
+        .layout = combination.layout,
         .result = check_parity(options, data, rank.backend(), rank.communicator(), make_backend)};
     const std::pair key(row.precision, row.accumulation);
     const auto known = ddp.find(key);
-    if (known == ddp.end() && row.strategy == "ddp") {
+    if (known == ddp.end() && row.strategy == "ddp" && adds_as_ddp(combination)) {
       ddp.emplace(key, row.result.digest);
     } else if (known != ddp.end() && adds_as_ddp(combination)) {
       row.equals_ddp = row.result.digest == known->second;

@@ -43,8 +43,12 @@ ParallelModel parallelize(const ModelOptions& model, DType dtype, const Parallel
           .strategy = std::move(strategy)};
 }
 
-std::string refusal(const ParallelOptions& options, int world_size) {
-  check_mesh(options.mesh, world_size);
+std::string refusal(const ParallelOptions& options, int world_size, int micro_batches) {
+  try {
+    check_mesh(options.mesh, world_size);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
   const bool splits_backward = options.pipeline.schedule.starts_with("zb-");
   if (options.mesh.pipeline == 1) {
     if (!options.pipeline.layers.empty()) {
@@ -56,15 +60,17 @@ std::string refusal(const ParallelOptions& options, int world_size) {
   } else {
     const PipelineKind& kind = find_pipeline(options.pipeline.schedule);
     const PipelineShape shape{.stages = options.mesh.pipeline,
-                              .micro_batches = options.mesh.pipeline,
+                              .micro_batches =
+                                  micro_batches > 0 ? micro_batches : options.mesh.pipeline,
                               .chunks = chunks_of(options.pipeline)};
     if (std::string why = kind.refuses(shape); !why.empty()) {
-      return fmt::format("--schedule {}: {}", kind.name, why);
+      return fmt::format("--pipeline-schedule {}: {}", kind.name, why);
     }
     if (splits_backward && reduces_every_micro_batch(options.strategy)) {
       return fmt::format(
-          "--schedule {} adds the gradients of weights later than it passes on those of inputs, "
-          "when {} would have given them away; add --reduce-gradients once, or use --schedule 1f1b",
+          "--pipeline-schedule {} adds the gradients of weights later than it passes on those of inputs, "
+          "when {} would have given them away; add --reduce-gradients once, or use "
+          "--pipeline-schedule 1f1b",
           options.pipeline.schedule, options.strategy.name);
     }
   }

@@ -34,9 +34,9 @@ struct ParallelModel {
   Bytes expected_traffic(int micro_batches, const Shape& tokens, std::int64_t checkpoint) const;
 };
 
-// What speaks against the combination on so many ranks; empty: nothing. What depends on the model's
-// dimensions is refused by building it.
-std::string refusal(const ParallelOptions& options, int world_size);
+// What speaks against the combination on so many ranks, for any model; empty: nothing. Where the
+// micro-batches of a step are known, whether the pipeline schedule takes so many, too.
+std::string refusal(const ParallelOptions& options, int world_size, int micro_batches = 0);
 
 // Throws UsageError for what refusal() refuses, and as make_model, divide_chain and make_strategy
 // do, before anything is allocated for the model. Everything passed must outlive the result.

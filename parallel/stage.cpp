@@ -124,8 +124,9 @@ Stage::Stage(Communicator& pipeline, const PipelineOptions& options, const Model
     : pipeline_(&pipeline), kind_(&find_pipeline(options.schedule)) {
   const PipelineShape shape{.stages = pipeline.world_size(), .chunks = chunks_of(options)};
   const std::vector<Part> parts = divide_chain(whole, shape.parts(), options.layers);
+  const std::vector<std::vector<int>> placed = looped_parts(shape);
   int first = 0;
-  for (const int part : looped_parts(shape)[static_cast<std::size_t>(pipeline.rank())]) {
+  for (const int part : placed[static_cast<std::size_t>(pipeline.rank())]) {
     const Part& units = parts[static_cast<std::size_t>(part)];
     kept_.push_back(units);
     chunks_.push_back({.first = first,

@@ -47,7 +47,7 @@ std::string_view name_of(OffloadTo target) {
   return target == OffloadTo::host ? "host" : "file";
 }
 
-std::string refusal(const TrainingSetup& setup, int world_size) {
+std::string refusal(const TrainingSetup& setup, int world_size, std::int64_t micro_batches) {
   const OffloadSettings& offload = setup.offload;
   const bool to_file = offloads(setup) && offload.where == OffloadTo::file;
   if (to_file && offload.path.empty()) {
@@ -82,7 +82,16 @@ std::string refusal(const TrainingSetup& setup, int world_size) {
     return "--offload optimizer has nothing to offload: SGD without momentum keeps no state; use "
            "--offload master, or --momentum above 0";
   }
-  return refusal(parallel_options(setup, world_size), world_size);
+  const ParallelOptions parallel = parallel_options(setup, world_size);
+  std::string why = refusal(parallel, world_size, static_cast<int>(micro_batches));
+  if (why.empty()) {
+    try {
+      check_parallel_model(setup.model, setup.precision, parallel);
+    } catch (const UsageError& error) {
+      why = error.what();
+    }
+  }
+  return why;
 }
 
 TrainingState::TrainingState(const TrainingSetup& setup, Backend& backend,

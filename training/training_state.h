@@ -54,8 +54,8 @@ struct TrainingSetup {
 ParallelOptions parallel_options(const TrainingSetup& setup, int world_size);
 
 // What speaks against the combination on so many ranks; empty: nothing. Everything that
-// make_strategy refuses, too.
-std::string refusal(const TrainingSetup& setup, int world_size);
+// parallelize refuses, too. `micro_batches` of a step and rank, where they are known.
+std::string refusal(const TrainingSetup& setup, int world_size, std::int64_t micro_batches = 0);
 
 class TrainingState {
  public:
