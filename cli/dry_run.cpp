@@ -338,8 +338,8 @@ ExitCode run_dry(const TrainOptions& o, Transport& transport) {
     std::cout << fmt::format(
         "dry run of rank {} of {}: {}, {} parameters in {}, {}; nothing was computed or sent\n\n{}",
         o.dry_run.rank, world_size, o.model.name,
-        human_count(static_cast<double>(result.parameters)), name_of(o.precision), o.strategy.name,
-        table_of(result));
+        human_count(static_cast<double>(result.parameters)), name_of(o.precision),
+        layout_text(o, world_size), table_of(result));
   }
   if (!o.dry_run.json.empty()) {
     write_json(o.dry_run.json, json_of(o, o.dry_run.rank, world_size, result));

@@ -11,8 +11,9 @@ namespace ringworld {
 namespace {
 
 void declare_pipeline_shape(OptionSet& set, PipelineOptions& pipeline) {
-  set.integer("chunks", pipeline.chunks, 0, "N",
-              "Parts of the model that each pipeline stage has; 0 is as is usual for the schedule.");
+  set.integer(
+      "chunks", pipeline.chunks, 0, "N",
+      "Parts of the model that each pipeline stage has; 0 is as is usual for the schedule.");
   set.custom("stages", "LAYERS,...", "so that the slowest stage is as fast as can be",
              "Layers of each pipeline stage, first to last: 1,2,2,3.", true,
              [&set, &pipeline](const std::vector<std::string>& values) {
@@ -52,9 +53,8 @@ std::vector<ParallelLayout> layouts_of(const LayoutLists& lists, int world_size)
         if (sequence_parallel && mesh.tensor == 1 && lists.sequence_parallel.size() > 1) {
           continue;
         }
-        ParallelLayout layout{.mesh = mesh,
-                              .sequence_parallel = sequence_parallel,
-                              .pipeline = lists.pipeline};
+        ParallelLayout layout{
+            .mesh = mesh, .sequence_parallel = sequence_parallel, .pipeline = lists.pipeline};
         layout.pipeline.schedule = schedule;
         layouts.push_back(layout);
       }

@@ -27,8 +27,8 @@ std::string to_string(const ParallelLayout& layout);
 
 // The layouts to verify.
 struct LayoutLists {
-  bool every_mesh = false;               // of the world; else those of the list
-  std::vector<MeshShape> meshes = {};    // none: data parallelism over all ranks
+  bool every_mesh = false;             // of the world; else those of the list
+  std::vector<MeshShape> meshes = {};  // none: data parallelism over all ranks
   std::vector<bool> sequence_parallel = {};
   std::vector<std::string> schedules = {};
   PipelineOptions pipeline = {};  // the schedule aside

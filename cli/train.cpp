@@ -157,7 +157,8 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
   if (rank.prints()) {
     std::cout << fmt::format("{}: {} parameters in {}, {}; {}\n", model->name(),
                              human_count(static_cast<double>(model->parameter_count())),
-                             name_of(o.precision), o.strategy.name, rank.description())
+                             name_of(o.precision), layout_text(o, rank.communicator().world_size()),
+                             rank.description())
               << fmt::format(
                      "{} sequences of {} tokens to train on, {} held out; {} micro-batch{} "
                      "of {} per rank and step\n",

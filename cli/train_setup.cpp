@@ -1,6 +1,7 @@
 #include "cli/train_setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "runtime/error.h"
 
@@ -23,6 +24,30 @@ BatchPlan check_training(const TrainOptions& options, int world_size) {
         to_string(parallel.mesh)));
   }
   return batches;
+}
+
+std::string layout_text(const TrainOptions& options, int world_size) {
+  const ParallelOptions parallel = parallel_options(options, world_size);
+  if (!options.mesh) {
+    return options.strategy.name;
+  }
+  std::string text = fmt::format("{} on {}{}", options.strategy.name, to_string(parallel.mesh),
+                                 parallel.sequence_parallel ? " with sequence parallelism" : "");
+  if (parallel.mesh.pipeline > 1) {
+    const int chunks = chunks_of(parallel.pipeline);
+    const auto model = make_model(options.model, options.precision);
+    std::vector<std::int64_t> layers;
+    for (const Part& part :
+         divide_chain(*model, parallel.mesh.pipeline * chunks, parallel.pipeline.layers)) {
+      layers.push_back(part.count);
+    }
+    --layers.front();  // the first unit of the chain and the last one are no layers
+    --layers.back();
+    text += fmt::format("; {} over {} of {} layers", parallel.pipeline.schedule,
+                        chunks == 1 ? "stages" : fmt::format("stages with {} chunks", chunks),
+                        fmt::join(layers, ", "));
+  }
+  return text;
 }
 
 TrainerOptions trainer_options(const TrainOptions& options, const BatchPlan& batches) {

@@ -103,7 +103,8 @@ std::string table_of(const std::vector<Row>& rows) {
   const bool more = std::ranges::any_of(rows, [](const Row& row) {
     return row.offload != Offload::none || to_string(row.recomputation) != "none";
   });
-  const bool meshes = std::ranges::any_of(rows, [](const Row& row) { return row.layout.mesh.has_value(); });
+  const bool meshes =
+      std::ranges::any_of(rows, [](const Row& row) { return row.layout.mesh.has_value(); });
   std::vector<Table::Column> columns{{"strategy"}};
   if (meshes) {
     columns.push_back({"mesh"});
@@ -186,10 +187,10 @@ std::string summary_of(const std::vector<Row>& rows) {
 
 std::string broken_text(const Row& row) {
   const ParityResult& r = row.result;
-  std::string text = fmt::format("\n{} on {} in {}, accumulation {}, recomputation {}, offload {}:\n",
-                                 row.strategy, to_string(row.layout), name_of(row.precision),
-                                 row.accumulation,
-                                 to_string(row.recomputation), offload_text(row));
+  std::string text =
+      fmt::format("\n{} on {} in {}, accumulation {}, recomputation {}, offload {}:\n",
+                  row.strategy, to_string(row.layout), name_of(row.precision), row.accumulation,
+                  to_string(row.recomputation), offload_text(row));
   if (r.bytes_sent != r.bytes_expected) {
     text += fmt::format("  sent {} for gradients and parameters, theory says {}\n",
                         to_string(r.bytes_sent), to_string(r.bytes_expected));
@@ -286,8 +287,7 @@ std::vector<Combination> combinations(const VerifyOptions& o, int world_size, in
   std::string why;
   int refused_count = 0;
   const auto add = [&](Combination next) {
-    const std::string refused =
-        refusal(next.training, world_size, next.batches.accumulation_steps);
+    const std::string refused = refusal(next.training, world_size, next.batches.accumulation_steps);
     if (refused.empty()) {
       all.push_back(std::move(next));
     } else {

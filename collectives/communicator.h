@@ -217,8 +217,8 @@ class Communicator {
     std::int64_t sent = 0;
     std::int64_t received = 0;
   };
-  std::vector<Messages> messages_;  // with each rank, so far
-  std::pair<const std::string, Traffic>* last_traffic_ = nullptr;            // that was counted
+  std::vector<Messages> messages_;                                 // with each rank, so far
+  std::pair<const std::string, Traffic>* last_traffic_ = nullptr;  // that was counted
   std::map<std::pair<const Algorithm*, int>, std::unique_ptr<Plan>> plans_;  // by algorithm, root
   Work last_;                                                                // submitted
   std::shared_ptr<SmallCall> spare_;  // to be used again when nobody has its Work any more

@@ -28,8 +28,8 @@ class Communicator::Sending final : public Work::Task {
     posting_.wait();
     if (!over_) {
       // The transport belongs to the stream.
-      finish_ = communicator_.line_->stream.submit([this] { finish(); },
-                                                   Stream::Start::when_waited_for);
+      finish_ =
+          communicator_.line_->stream.submit([this] { finish(); }, Stream::Start::when_waited_for);
       communicator_.line_->queued = finish_;
       over_ = true;
     }
@@ -67,8 +67,8 @@ CallRecord Communicator::message_record(const Tensor& x, int from, int to, std::
   record.root = from;
   record.operation = Operation::broadcast;
   record.dtype = x.dtype();
-  std::string_view(from == rank_ ? "send" : "receive").copy(record.algorithm,
-                                                            sizeof record.algorithm - 1);
+  std::string_view(from == rank_ ? "send" : "receive")
+      .copy(record.algorithm, sizeof record.algorithm - 1);
   label.copy(record.label, sizeof record.label - 1);
   Signature hash = mixed(group_, static_cast<std::uint64_t>(number));
   hash = mixed(hash, static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to));
@@ -111,8 +111,7 @@ Work Communicator::receive(const Tensor& out, int from, std::string label) {
   check_peer("receive", from);
   finish_small();
   const auto peer = static_cast<std::size_t>(from);
-  const CallRecord record =
-      message_record(out, from, rank_, ++messages_[peer].received, label);
+  const CallRecord record = message_record(out, from, rank_, ++messages_[peer].received, label);
   last_ = line_->stream.submit(
       [this, out = flat(out), rank = ranks_[peer], record] {
         begin_call(transport_.board(), record);

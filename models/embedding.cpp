@@ -22,9 +22,9 @@ Tensor Embedding::forward(Backend& backend, const Batch& batch, const Tensor& /*
                           Saved& /*saved*/) {
   const Shape& tokens = batch.tokens.shape();  // (B, T)
   // (B, T, C): zero for tokens of other devices, with the positions on one of them.
-  const Tensor partial = backend.empty(
-      table_->value.dtype(), {tokens[0], tokens[1], table_->shape[1]},
-      tensor_.sequence_parallel() ? Category::workspace : Category::activations);
+  const Tensor partial =
+      backend.empty(table_->value.dtype(), {tokens[0], tokens[1], table_->shape[1]},
+                    tensor_.sequence_parallel() ? Category::workspace : Category::activations);
   const bool adds_positions = positions_ != nullptr && tensor_.rank() == 0;
   backend.embedding_forward(partial, batch.tokens, table_->value,
                             adds_positions ? positions_->value : Tensor(), first_token());
@@ -36,10 +36,9 @@ Tensor Embedding::forward(Backend& backend, const Batch& batch, const Tensor& /*
 Tensor Embedding::backward(Backend& backend, const Batch& batch, const Tensor& dy,
                            Saved& /*saved*/) {
   dropout_.apply(backend, batch, dy);  // dy is ours
-  backend.embedding_backward(table_->gradient,
-                             positions_ != nullptr ? positions_->gradient : Tensor(),
-                             tensor_.gather(backend, dy, batch.tokens.shape(), name()),
-                             batch.tokens, first_token());
+  backend.embedding_backward(
+      table_->gradient, positions_ != nullptr ? positions_->gradient : Tensor(),
+      tensor_.gather(backend, dy, batch.tokens.shape(), name()), batch.tokens, first_token());
   return {};
 }
 

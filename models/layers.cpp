@@ -23,9 +23,9 @@ void Linear::forward(Backend& backend, const Tensor& y, const Tensor& x) const {
 Tensor Linear::forward_summed(Backend& backend, const TensorParallel& tensor, const Tensor& x,
                               const std::string& label) const {
   // With sequence parallelism the sum is a tensor of its own.
-  const Tensor partial = empty_like(
-      backend, x, outputs(),
-      tensor.sequence_parallel() ? Category::workspace : Category::activations);
+  const Tensor partial =
+      empty_like(backend, x, outputs(),
+                 tensor.sequence_parallel() ? Category::workspace : Category::activations);
   const Linear own{.weight = weight, .bias = tensor.rank() == 0 ? bias : nullptr};
   own.forward(backend, partial, x);
   return tensor.reduce(backend, partial, Category::activations, label);
@@ -42,9 +42,8 @@ Tensor Linear::backward(Backend& backend, const Tensor& dx, const Tensor& dy, co
     return dx;
   }
   saved.put_off(weight, dy, x);
-  Tensor own_dx = dx.storage() != x.storage()
-                      ? dx
-                      : backend.empty(x.dtype(), x.shape(), Category::workspace);
+  Tensor own_dx =
+      dx.storage() != x.storage() ? dx : backend.empty(x.dtype(), x.shape(), Category::workspace);
   backend.matmul(own_dx, dy, weight->value);
   return own_dx;
 }

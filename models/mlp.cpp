@@ -72,7 +72,8 @@ std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype,
                                            .deviation = 1,
                                            .split_axis = 0,
                                            .looked_up = true});
-  model->add_unit(std::make_unique<Embedding>("embedding", *model, table, nullptr, dimensions.dropout));
+  model->add_unit(
+      std::make_unique<Embedding>("embedding", *model, table, nullptr, dimensions.dropout));
 
   const auto deviation = [](std::int64_t inputs) {
     return std::sqrt(2.0 / static_cast<double>(inputs));
@@ -81,10 +82,10 @@ std::unique_ptr<Model> make_mlp(const ModelOptions& dimensions, DType dtype,
     const std::string name = fmt::format("h.{}", layer);
     const Linear c_fc =
         add_linear(*model, name + ".c_fc", hidden, width, {.deviation = deviation(width)});
-    const Linear c_proj =
-        add_linear(*model, name + ".c_proj", width, hidden,
-                   {.deviation = deviation(hidden), .split = Split::inputs});
-    model->add_unit(std::make_unique<Layer>(name, FeedForward{c_fc, c_proj, &model->tensor()}, dimensions.dropout));
+    const Linear c_proj = add_linear(*model, name + ".c_proj", width, hidden,
+                                     {.deviation = deviation(hidden), .split = Split::inputs});
+    model->add_unit(std::make_unique<Layer>(name, FeedForward{c_fc, c_proj, &model->tensor()},
+                                            dimensions.dropout));
   }
 
   const Linear logits =

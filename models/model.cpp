@@ -100,9 +100,8 @@ Parameter* Model::add_parameter(Parameter parameter) {
 
 void Model::keep(const std::vector<Part>& runs) {
   const auto in_runs = [&](std::int64_t unit) {
-    return std::ranges::any_of(runs, [&](const Part& run) {
-      return unit >= run.first && unit < run.first + run.count;
-    });
+    return std::ranges::any_of(
+        runs, [&](const Part& run) { return unit >= run.first && unit < run.first + run.count; });
   };
   std::vector<std::unique_ptr<Unit>> kept;
   std::unordered_set<const Parameter*> used;

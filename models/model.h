@@ -44,7 +44,8 @@ struct Parameter {
   // An embedding's table that is no head's weight too: its rows are looked up, which takes no
   // floating-point operations.
   bool looked_up = false;
-  bool normalizes = false;  // of a norm: sequence parallelism gives it the gradient of its rows only
+  bool normalizes =
+      false;  // of a norm: sequence parallelism gives it the gradient of its rows only
 
   // Set by Model::add_parameter and Model::keep.
   Shape whole_shape = {};
@@ -252,8 +253,8 @@ struct ModelOptions {
 // that do not divide the width, key-value heads that do not divide the heads, heads of an odd size
 // where positions are rotary, or a dropout that is no probability below 1.
 //
-// With `tensor`, which outlives the model, this device's slice of it; UsageError, too, for heads and
-// hidden widths that do not divide over so many devices.
+// With `tensor`, which outlives the model, this device's slice of it; UsageError, too, for heads
+// and hidden widths that do not divide over so many devices.
 std::unique_ptr<Model> make_model(const ModelOptions& options, DType dtype,
                                   const TensorParallel* tensor = nullptr);
 std::vector<std::string> model_names();

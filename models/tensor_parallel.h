@@ -45,9 +45,7 @@ class TensorParallel {
     return {rank_ * each + std::min<std::int64_t>(rank_, longer), each + (rank_ < longer ? 1 : 0)};
   }
   // The rows, of so many, that this device has at a seam.
-  Part rows(std::int64_t rows) const {
-    return sequence_parallel_ ? part(rows) : Part{0, rows};
-  }
+  Part rows(std::int64_t rows) const { return sequence_parallel_ ? part(rows) : Part{0, rows}; }
 
   // Every device calls each of these for the same tensor, in the same order. `label` names it.
 

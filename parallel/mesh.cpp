@@ -74,15 +74,14 @@ void check_mesh(const MeshShape& shape, int world_size) {
     return;
   }
   const std::int64_t of_model = std::int64_t{shape.pipeline} * shape.tensor;
-  const std::string remedy =
-      world_size % of_model == 0
-          ? fmt::format("use dp={},pp={},tp={}", world_size / of_model, shape.pipeline,
-                        shape.tensor)
-          : fmt::format("start a multiple of pp x tp = {} ranks", of_model);
+  const std::string remedy = world_size % of_model == 0
+                                 ? fmt::format("use dp={},pp={},tp={}", world_size / of_model,
+                                               shape.pipeline, shape.tensor)
+                                 : fmt::format("start a multiple of pp x tp = {} ranks", of_model);
   throw UsageError(fmt::format("--mesh: dp {} x pp {} x tp {} = {} ranks, but there {} {}; {}",
                                shape.data, shape.pipeline, shape.tensor,
-                               std::int64_t{shape.data} * of_model,
-                               world_size == 1 ? "is" : "are", world_size, remedy));
+                               std::int64_t{shape.data} * of_model, world_size == 1 ? "is" : "are",
+                               world_size, remedy));
 }
 
 std::vector<MeshShape> meshes_of(int world_size) {

@@ -148,8 +148,8 @@ class StageRun {
   const PassContext& of_;
   const Stage::Plan& plan_;
   const std::function<Batch(int)>& batch_of_;
-  std::vector<std::unique_ptr<Pass>> passes_;              // by micro-batch and chunk
-  std::map<int, std::weak_ptr<const Batch>> batches_;      // by micro-batch
+  std::vector<std::unique_ptr<Pass>> passes_;                 // by micro-batch and chunk
+  std::map<int, std::weak_ptr<const Batch>> batches_;         // by micro-batch
   std::map<std::tuple<bool, int, int>, Tensor> handed_over_;  // to chunks of this stage
   std::deque<Work> sends_;
   double loss_ = 0;
@@ -199,9 +199,7 @@ double evaluate(const Model& model, Backend& backend, Strategy& strategy, const 
     if (chunk.is_last) {
       loss = backend.sum(x);
     } else if (stage.count() > 1) {
-      stage.pipeline()
-          .send(x, (stage.rank() + 1) % stage.count(), "pipeline evaluation")
-          .wait();
+      stage.pipeline().send(x, (stage.rank() + 1) % stage.count(), "pipeline evaluation").wait();
     }
   }
   strategy.after_evaluation();

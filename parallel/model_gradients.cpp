@@ -16,8 +16,8 @@ void sum_model_gradients(const Mesh& mesh, Strategy& strategy) {
                           : p.gradient_sum == GradientSum::end_stages ? mesh.ends()
                                                                       : nullptr;
     if (ranks != nullptr) {
-      works.push_back(ranks->all_reduce(shard.gradient, shard.gradient, ReduceOp::sum,
-                                        "model " + p.name));
+      works.push_back(
+          ranks->all_reduce(shard.gradient, shard.gradient, ReduceOp::sum, "model " + p.name));
     }
   }
   for (Work& work : works) {

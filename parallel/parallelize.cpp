@@ -59,16 +59,17 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
     }
   } else {
     const PipelineKind& kind = find_pipeline(options.pipeline.schedule);
-    const PipelineShape shape{.stages = options.mesh.pipeline,
-                              .micro_batches =
-                                  micro_batches > 0 ? micro_batches : options.mesh.pipeline,
-                              .chunks = chunks_of(options.pipeline)};
+    const PipelineShape shape{
+        .stages = options.mesh.pipeline,
+        .micro_batches = micro_batches > 0 ? micro_batches : options.mesh.pipeline,
+        .chunks = chunks_of(options.pipeline)};
     if (std::string why = kind.refuses(shape); !why.empty()) {
       return fmt::format("--pipeline-schedule {}: {}", kind.name, why);
     }
     if (splits_backward && reduces_every_micro_batch(options.strategy)) {
       return fmt::format(
-          "--pipeline-schedule {} adds the gradients of weights later than it passes on those of inputs, "
+          "--pipeline-schedule {} adds the gradients of weights later than it passes on those of "
+          "inputs, "
           "when {} would have given them away; add --reduce-gradients once, or use "
           "--pipeline-schedule 1f1b",
           options.pipeline.schedule, options.strategy.name);
@@ -98,8 +99,8 @@ Bytes ParallelModel::expected_traffic(int micro_batches, const Shape& tokens,
   expected += own(place.tensor == 0,
                   micro_batches * tensor->expected_traffic(
                                       *model, tokens, recomputed_units(*model, stage, checkpoint)));
-  const Bytes activations = tensor->rows(tokens.elements()).count * model->width() *
-                            size_of(model->dtype());
+  const Bytes activations =
+      tensor->rows(tokens.elements()).count * model->width() * size_of(model->dtype());
   expected += own(place.pipeline == 0, stage.expected_traffic(micro_batches, activations));
   for (const Shard& shard : strategy->shards()) {
     const Parameter& p = *shard.parameter;

@@ -81,13 +81,13 @@ void Sharded::make_groups() {
   used_by_.resize(units.size());
   for (auto& [ends, parameters] : by_users) {
     const auto [first, last, shared] = ends;
-    Group& group = groups_.emplace_back(
-        Group{.label = first < 0                    ? "unused"
-                       : first == last && shared < 0 ? units[static_cast<std::size_t>(first)]->name()
-                                                     : parameters.front()->name,
-              .parameters = parameters,
-              .first_user = first,
-              .last_user = last});
+    Group& group = groups_.emplace_back(Group{
+        .label = first < 0                     ? "unused"
+                 : first == last && shared < 0 ? units[static_cast<std::size_t>(first)]->name()
+                                               : parameters.front()->name,
+        .parameters = parameters,
+        .first_user = first,
+        .last_user = last});
     for (const Parameter* p : parameters) {
       group.elements += p->shape.elements();
       group_of_[p] = &group;

@@ -35,41 +35,50 @@ std::vector<std::int64_t> layer_costs(const Model& whole) {
   return costs;
 }
 
-// Divides the layers so that the most expensive part is as cheap as can be; of such divisions the
-// one whose first parts are the longest.
+// Divides the layers so that the most expensive part is as cheap as can be and, of such divisions,
+// the parts are as alike as can be: their costs have the least sum of squares.
 std::vector<std::int64_t> balanced(const std::vector<std::int64_t>& costs, int parts) {
-  const int layers = static_cast<int>(costs.size());
-  std::vector<std::int64_t> before(costs.size() + 1, 0);
+  const auto layers = costs.size();
+  std::vector<double> before(layers + 1, 0);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  // best[p][n]: of the last n layers in p parts.
-  const auto rows = static_cast<std::size_t>(parts) + 1;
-  std::vector<std::vector<std::int64_t>> best(
-      rows, std::vector<std::int64_t>(costs.size() + 1, std::numeric_limits<std::int64_t>::max()));
-  std::vector<std::vector<int>> taken(rows, std::vector<int>(costs.size() + 1, 0));
-  best[0][0] = 0;
-  for (int p = 1; p <= parts; ++p) {
-    for (int left = p; left <= layers; ++left) {
-      for (int take = 1; take <= left - (p - 1); ++take) {
-        const int first = layers - left;
-        const std::int64_t rest = best[p - 1][left - take];
-        if (rest == std::numeric_limits<std::int64_t>::max()) {
-          continue;
-        }
-        const std::int64_t worst = std::max(before[first + take] - before[first], rest);
-        if (worst <= best[p][left]) {
-          best[p][left] = worst;
-          taken[p][left] = take;
+  constexpr double impossible = std::numeric_limits<double>::infinity();
+
+  // Divides with no part above `limit`. What a division is to minimise is a fold of its parts'
+  // costs. The result's parts are empty when there is no division.
+  struct Division {
+    double value;
+    std::vector<std::int64_t> parts;
+  };
+  const auto divide = [&](double limit, auto fold) {
+    const auto rows = static_cast<std::size_t>(parts) + 1;
+    // Of the last n layers in p parts.
+    std::vector best(rows, std::vector<double>(layers + 1, impossible));
+    std::vector taken(rows, std::vector<std::size_t>(layers + 1, 0));
+    best[0][0] = 0;
+    for (std::size_t p = 1; p < rows; ++p) {
+      for (std::size_t left = p; left <= layers; ++left) {
+        for (std::size_t take = 1; take + p - 1 <= left; ++take) {
+          const std::size_t first = layers - left;
+          const double cost = before[first + take] - before[first];
+          const double value = cost <= limit ? fold(best[p - 1][left - take], cost) : impossible;
+          if (value <= best[p][left] && value < impossible) {
+            best[p][left] = value;
+            taken[p][left] = take;
+          }
         }
       }
     }
-  }
-  std::vector<std::int64_t> result;
-  int left = layers;
-  for (int p = parts; p > 0; --p) {
-    result.push_back(taken[p][left]);
-    left -= taken[p][left];
-  }
-  return result;
+    Division division{best.back()[layers], {}};
+    std::size_t left = layers;
+    for (std::size_t p = rows - 1; p > 0; --p) {
+      division.parts.push_back(static_cast<std::int64_t>(taken[p][left]));
+      left -= taken[p][left];
+    }
+    return division;
+  };
+  const double limit =
+      divide(impossible, [](double rest, double cost) { return std::max(rest, cost); }).value;
+  return divide(limit, [](double rest, double cost) { return rest + cost * cost; }).parts;
 }
 
 }  // namespace
@@ -103,10 +112,9 @@ std::vector<Part> divide_chain(const Model& whole, int parts,
   std::vector<Part> result;
   std::int64_t first = 0;
   for (int part = 0; part < parts; ++part) {
-    const std::int64_t end = part + 1 == parts
-                                 ? units
-                                 : first + division[static_cast<std::size_t>(part)] +
-                                       (part == 0 ? 1 : 0);  // the first unit
+    const std::int64_t end = part + 1 == parts ? units
+                                               : first + division[static_cast<std::size_t>(part)] +
+                                                     (part == 0 ? 1 : 0);  // the first unit
     result.push_back({first, end - first});
     first = end;
   }
@@ -139,10 +147,9 @@ Stage::Stage(Communicator& pipeline, const PipelineOptions& options, const Model
 
 const Stage::Plan& Stage::plan(int micro_batches) const {
   if (plan_ == nullptr || plan_->schedule.shape.micro_batches != micro_batches) {
-    PipelineSchedule schedule =
-        emit_pipeline(*kind_, {.stages = count(),
-                               .micro_batches = micro_batches,
-                               .chunks = static_cast<int>(chunks_.size())});
+    PipelineSchedule schedule = emit_pipeline(*kind_, {.stages = count(),
+                                                       .micro_batches = micro_batches,
+                                                       .chunks = static_cast<int>(chunks_.size())});
     const int offered = needs_of(schedule).offered;
     PipelineChain chain(schedule);
     plan_ = std::make_unique<Plan>(Plan{std::move(schedule), std::move(chain), offered});

@@ -14,7 +14,8 @@ namespace ringworld {
 
 void check_batches(const Mesh& mesh, const TokenDataset& data, std::uint64_t seed,
                    const BatchPlan& batches) {
-  // The samples of this rank's first step, and a fingerprint of the tokens of the first micro-batch.
+  // The samples of this rank's first step, and a fingerprint of the tokens of the first
+  // micro-batch.
   const SampleOrder order(seed, data.samples());
   std::vector<std::int64_t> own;
   for (std::int64_t i = 0; i < batches.accumulation_steps; ++i) {
@@ -43,8 +44,8 @@ void check_batches(const Mesh& mesh, const TokenDataset& data, std::uint64_t see
   backend.download(std::as_writable_bytes(std::span(everyones)), all);
 
   const auto of = [&](int rank) {
-    return std::span<const std::int64_t>(everyones).subspan(
-        static_cast<std::size_t>(rank * each), static_cast<std::size_t>(each));
+    return std::span<const std::int64_t>(everyones).subspan(static_cast<std::size_t>(rank * each),
+                                                            static_cast<std::size_t>(each));
   };
   // An epoch may end within a step, so that a sample comes twice by right.
   const bool repeats = batches.global_batch > data.samples();

@@ -34,9 +34,8 @@ GradientStep compute_gradients(const Model& model, Backend& backend, Strategy& s
   const Stage whole(static_cast<int>(model.units().size()));
   const Stage& stage = options.stage != nullptr ? *options.stage : whole;
   strategy.begin_step(count);
-  double loss =
-      run_micro_batches(model, backend, strategy, stage, count, on_device,
-                        {.checkpoint = options.checkpoint, .observer = options.observer});
+  double loss = run_micro_batches(model, backend, strategy, stage, count, on_device,
+                                  {.checkpoint = options.checkpoint, .observer = options.observer});
   strategy.finish_gradients();
 
   if (mesh != nullptr) {

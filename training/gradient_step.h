@@ -33,9 +33,9 @@ struct GradientOptions {
   const Stage* stage = nullptr;      // this rank's; none: it has the whole chain
 };
 
-// Runs this rank's micro-batches, which are those of all ranks of its model, and leaves the gradient
-// of the mean loss, times the loss scale, in the strategy's shards. Loss and norm are the same on
-// every rank.
+// Runs this rank's micro-batches, which are those of all ranks of its model, and leaves the
+// gradient of the mean loss, times the loss scale, in the strategy's shards. Loss and norm are the
+// same on every rank.
 //
 // The tokens of all ranks are counted first, so that each token's loss is divided once, by the
 // count of the whole step: never a mean of means. `mesh` is null for a single process.

@@ -55,10 +55,9 @@ class FirstNonFinite final : public UnitObserver {
 
 }  // namespace
 
-void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy,
-                      const Mesh& mesh, const Stage& stage,
-                      std::span<const HostBatch> micro_batches, std::int64_t step,
-                      const GradientStep& result, std::string_view note) {
+void throw_non_finite(const Model& model, Backend& backend, Strategy& strategy, const Mesh& mesh,
+                      const Stage& stage, std::span<const HostBatch> micro_batches,
+                      std::int64_t step, const GradientStep& result, std::string_view note) {
   Communicator& communicator = mesh.world();
   FirstNonFinite first(backend);
   const int count = static_cast<int>(micro_batches.size());

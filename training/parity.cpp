@@ -146,9 +146,9 @@ class ParityCheck {
     control_loss = communicator_.all_reduce_value(control_loss, ReduceOp::sum, "verify loss");
 
     std::vector<std::string> names{"loss"};
-    std::vector<Comparison> comparisons{
-        compare("loss", std::span(&ours.loss, 1), std::span(&control_loss, 1),
-                std::span(&control_loss, 1))};
+    std::vector<Comparison> comparisons{compare("loss", std::span(&ours.loss, 1),
+                                                std::span(&control_loss, 1),
+                                                std::span(&control_loss, 1))};
     for (std::size_t i = 0; i < whole_->parameters().size(); ++i) {
       names.push_back("gradient of " + whole_->parameters()[i]->name);
       comparisons.push_back(compare_gradient(names.back(), i));
@@ -196,9 +196,9 @@ class ParityCheck {
     }
     for (const Shard& shard : ours_.strategy().shards()) {
       if (shard.parameter == p) {
-        return compare(
-            what, backend_.download_values(shard.gradient),
-            part_of(control, *p, shard.first_element, shard.gradient.elements()), control);
+        return compare(what, backend_.download_values(shard.gradient),
+                       part_of(control, *p, shard.first_element, shard.gradient.elements()),
+                       control);
       }
     }
     return compare(what, {}, {}, control);
@@ -212,8 +212,8 @@ class ParityCheck {
     }
     const Tensor ours = ours_.strategy().full_value(*p);
     add_to_digest(backend_.fingerprint(ours));
-    return compare(what, backend_.download_values(ours),
-                   part_of(control, *p, 0, ours.elements()), control);
+    return compare(what, backend_.download_values(ours), part_of(control, *p, 0, ours.elements()),
+                   control);
   }
 
   // Rank 0 sends the control's tensor to all.
@@ -335,9 +335,9 @@ class ParityCheck {
   Bytes bytes_sent() const {
     Bytes sent;
     for (const auto& [label, traffic] : communicator_.traffic_by_label()) {
-      // A loss over a split vocabulary and its norm take a few numbers, which nobody counts.
-      static constexpr std::string_view counted[] = {"gradients", "parameters", "tensor", "pipeline",
-                                                     "model"};
+      // The few numbers that a loss over a split vocabulary takes are not in the formulas.
+      static constexpr std::string_view counted[] = {"gradients", "parameters", "tensor",
+                                                     "pipeline", "model"};
       const bool counts = std::ranges::any_of(
           counted, [&](std::string_view kind) { return label.starts_with(kind); });
       if (counts && !label.starts_with("tensor loss")) {
@@ -362,7 +362,8 @@ class ParityCheck {
   std::vector<HostBatch> our_micro_batches(std::int64_t step) const {
     std::vector<HostBatch> batches;
     for (std::int64_t i = 0; i < options_.batches.accumulation_steps; ++i) {
-      batches.push_back(samples(step, options_.batches.first_position(0, i, ours_.mesh()->place().data),
+      batches.push_back(samples(step,
+                                options_.batches.first_position(0, i, ours_.mesh()->place().data),
                                 options_.batches.micro_batch));
     }
     return batches;
@@ -375,8 +376,8 @@ class ParityCheck {
   std::unique_ptr<Model> whole_;  // without memory: what there is to compare
   TrainingState ours_;
   std::unordered_map<std::string, const Parameter*> own_;  // of this rank, by name
-  std::unique_ptr<Backend> control_backend_;  // rank 0 only
-  std::optional<TrainingState> control_;      // rank 0 only
+  std::unique_ptr<Backend> control_backend_;               // rank 0 only
+  std::optional<TrainingState> control_;                   // rank 0 only
   Bytes sent_before_step_;
   ParityResult result_;
 };

@@ -40,8 +40,7 @@ std::vector<HostBatch> Trainer::read_micro_batches() const {
   std::vector<HostBatch> micro_batches;
   std::vector<std::int64_t> samples(static_cast<std::size_t>(options_.batches.micro_batch));
   for (std::int64_t i = 0; i < options_.batches.accumulation_steps; ++i) {
-    const std::int64_t first =
-        options_.batches.first_position(steps_done_, i, mesh_.place().data);
+    const std::int64_t first = options_.batches.first_position(steps_done_, i, mesh_.place().data);
     for (std::size_t row = 0; row < samples.size(); ++row) {
       samples[row] = order.at(first + static_cast<std::int64_t>(row));
     }
@@ -140,8 +139,8 @@ double Trainer::validate() {
       tokens += sample >= 0 ? data.sequence_length() : 0;
       ++next;
     }
-    loss += evaluate(model_, backend_, strategy_, stage_,
-                     upload(backend_, read_batch(data, samples)));
+    loss +=
+        evaluate(model_, backend_, strategy_, stage_, upload(backend_, read_batch(data, samples)));
   }
   loss = sum_of_losses(mesh_, loss, "validation loss");
   tokens = mesh_.data().all_reduce_value(tokens, ReduceOp::sum, "validation tokens");

@@ -114,9 +114,9 @@ TrainingState::TrainingState(const TrainingSetup& setup, Backend& backend,
                                      *host_);
     }
   }
-  parallel_ = parallelize(setup.model, setup.precision,
-                          parallel_options(setup, communicator.world_size()), backend, communicator,
-                          setup.seed, {host_.get(), file_.get()});
+  parallel_ =
+      parallelize(setup.model, setup.precision, parallel_options(setup, communicator.world_size()),
+                  backend, communicator, setup.seed, {host_.get(), file_.get()});
   optimizer_ =
       make_optimizer(setup.optimizer, strategy().shards(), backend,
                      {.level = optimizer_level(setup), .host = host_.get(), .file = file_.get()});

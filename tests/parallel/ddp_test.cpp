@@ -98,8 +98,9 @@ Outcome on_ranks(int ranks, const ModelOptions& options, DType dtype, Bytes buck
     const auto model = make_model(options, dtype);
     Ddp ddp(*model, *self.backend, self.communicator, bucket, 1);
     Outcome& outcome = outcomes[static_cast<std::size_t>(transport.rank())];
-    outcome.step = compute_gradients(*model, *self.backend, ddp, &self.communicator,
-                                     batches_of(transport.rank()));
+    const Mesh mesh(self.communicator);
+    outcome.step =
+        compute_gradients(*model, *self.backend, ddp, &mesh, batches_of(transport.rank()));
     outcome.gradients = gradients_of(*model, *self.backend);
   });
   for (const Outcome& outcome : outcomes) {
@@ -179,7 +180,8 @@ TEST(Ddp, OneReductionPerBucketAndStepWhateverTheAccumulation) {
       const std::vector<HostBatch> batches(static_cast<std::size_t>(accumulation),
                                            sequences(transport.rank(), 1));
       for (int step = 1; step <= 2; ++step) {
-        compute_gradients(*model, *self.backend, ddp, &self.communicator, batches);
+        const Mesh mesh(self.communicator);
+        compute_gradients(*model, *self.backend, ddp, &mesh, batches);
         std::int64_t reductions = 0;
         Bytes sent;
         for (const auto& [label, traffic] : self.communicator.traffic_by_label()) {
@@ -325,7 +327,8 @@ TEST(Ddp, ReducesWhileBackwardGoesOn) {
                                              }));
     Ddp ddp(model, *backend, communicator, Bytes(1), 1);
     const HostBatch batch[] = {sequences(0, 1)};
-    compute_gradients(model, *backend, ddp, &communicator, batch);
+    const Mesh mesh(communicator);
+    compute_gradients(model, *backend, ddp, &mesh, batch);
     EXPECT_TRUE(overlapped);
     EXPECT_NEAR(backend->download_values(last->gradient)[0], 2.0 / (2 * length), 1e-15);
   });
@@ -354,7 +357,8 @@ TEST(Ddp, ParametersThatAreNotUsedEverywhere) {
 
     const HostBatch batch[] = {
         {.micro_batch = 1, .sequence_length = 1, .tokens = {1}, .targets = {2}}};
-    compute_gradients(model, *self.backend, ddp, &self.communicator, batch);
+    const Mesh mesh(self.communicator);
+    compute_gradients(model, *self.backend, ddp, &mesh, batch);
     EXPECT_EQ(self.backend->download_values(w->gradient), (std::vector<double>{2, 2}));
     EXPECT_EQ(self.backend->download_values(v->gradient), std::vector<double>(5, 0.0));
     EXPECT_EQ(self.backend->download_values(u->gradient), std::vector<double>(3, 0.0));
@@ -394,8 +398,8 @@ TEST(Ddp, LossIsAMeanOverTokens) {
       return HostBatch{1, count, ones, ones};
     };
     const HostBatch batches[] = {tokens(10), tokens(100)};
-    const GradientStep step =
-        compute_gradients(model, *self.backend, ddp, &self.communicator, batches);
+    const Mesh mesh(self.communicator);
+    const GradientStep step = compute_gradients(model, *self.backend, ddp, &mesh, batches);
     EXPECT_NEAR(step.loss, 1.1818181818181818, 1e-15);
     EXPECT_NEAR(self.backend->download_values(w->gradient)[0], 1.1818181818181818, 1e-15);
   });

@@ -227,8 +227,9 @@ TEST(Sharded, LossesOfTwentyStepsAreThoseOfASingleProcess) {
                 }
                 batches.push_back(read_batch(data, samples));
               }
-              const GradientStep gradient = compute_gradients(
-                  state.model(), *backend, state.strategy(), &communicator, batches);
+              const Mesh mesh(communicator);
+              const GradientStep gradient =
+                  compute_gradients(state.model(), *backend, state.strategy(), &mesh, batches);
               state.strategy().begin_update();
               state.optimizer().step(0.01, clip_scale(gradient.gradient_norm, 1));
               state.strategy().finish_update();
@@ -270,7 +271,8 @@ TEST(Sharded, HoldsAFewUnitsWhole) {
     const TokenDataset data = whole_dataset(TokenStream::synthetic(11, 100, 3), 6);
     const std::int64_t sample[] = {transport.rank()};
     const HostBatch batches[] = {read_batch(data, sample)};
-    compute_gradients(*model, *backend, *strategy, &communicator, batches);
+    const Mesh mesh(communicator);
+    compute_gradients(*model, *backend, *strategy, &mesh, batches);
     const Ledger ledger = backend->device().ledger();
     EXPECT_EQ(ledger.held_in(Category::gathered), Bytes(0));
     EXPECT_EQ(ledger.peak_in(Category::gathered), (2 * tied + 3 * block) * Bytes(8));
@@ -292,7 +294,8 @@ TEST(Sharded, MovesEachGroupOncePerPass) {
     const TokenDataset data = whole_dataset(TokenStream::synthetic(11, 100, 3), 6);
     const std::int64_t sample[] = {transport.rank()};
     const HostBatch batches[] = {read_batch(data, sample), read_batch(data, sample)};
-    compute_gradients(*model, *backend, *strategy, &communicator, batches, {.checkpoint = 1});
+    const Mesh mesh(communicator);
+    compute_gradients(*model, *backend, *strategy, &mesh, batches, {.checkpoint = 1});
     std::map<std::string, std::int64_t> calls;
     for (const auto& [label, traffic] : communicator.traffic_by_label()) {
       calls[label] = traffic.calls;
@@ -323,7 +326,8 @@ TEST(Sharded, AnUnusedParameterOnlyDecays) {
                          strategy->shards(), *backend);
       const HostBatch batch{.micro_batch = 1, .sequence_length = 1, .tokens = {0}, .targets = {0}};
       const HostBatch batches[] = {batch};
-      compute_gradients(model, *backend, *strategy, &communicator, batches);
+      const Mesh mesh(communicator);
+      compute_gradients(model, *backend, *strategy, &mesh, batches);
       optimizer->step(0.1);
       strategy->finish_update();
       for (const double value : backend->download_values(strategy->full_value(*unused))) {
@@ -354,8 +358,8 @@ TEST(Sharded, ClipsWithTheNormOfTheWholeGradient) {
       const auto strategy = make_strategy({.name = name}, model, *backend, communicator, 1);
       const HostBatch batch{.micro_batch = 1, .sequence_length = 1, .tokens = {0}, .targets = {0}};
       const HostBatch batches[] = {batch};
-      const GradientStep step =
-          compute_gradients(model, *backend, *strategy, &communicator, batches);
+      const Mesh mesh(communicator);
+      const GradientStep step = compute_gradients(model, *backend, *strategy, &mesh, batches);
       EXPECT_EQ(step.gradient_norm, 5);
       EXPECT_DOUBLE_EQ(clip_scale(step.gradient_norm, 1), 1 / (5 + 1e-6));
     });

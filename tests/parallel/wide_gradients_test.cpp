@@ -27,7 +27,8 @@ std::vector<double> gradient_of(Transport& transport, DType dtype, bool single) 
   const HostBatch batch{.micro_batch = 1, .sequence_length = 1, .tokens = {1}, .targets = {2}};
   const std::vector<HostBatch> own(static_cast<std::size_t>(micro_batches / transport.world_size()),
                                    batch);
-  compute_gradients(model, *backend, *strategy, single ? nullptr : &communicator, own);
+  const Mesh mesh(communicator);
+  compute_gradients(model, *backend, *strategy, single ? nullptr : &mesh, own);
   return backend->download_values(strategy->full_gradient(*weight));
 }
 

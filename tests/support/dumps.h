@@ -59,7 +59,8 @@ inline void dump_step(const std::string& directory, const DumpedStep& run) {
       batches.back().draw_dropout(/*seed=*/5, first);
     }
     TensorDump dump({.directory = directory, .step = run.step}, *model, *backend, communicator);
-    const GradientStep step = compute_gradients(*model, *backend, *strategy, &communicator, batches,
+    const Mesh mesh(communicator);
+    const GradientStep step = compute_gradients(*model, *backend, *strategy, &mesh, batches,
                                                 {.loss_scale = run.loss_scale, .observer = &dump});
     if (run.after_gradients) {
       run.after_gradients(transport.rank(), *backend, *strategy);

@@ -44,9 +44,11 @@ void step_with(const std::function<double(int rank)>& loss,
     }
     const auto strategy = make_strategy({}, model, *backend, communicator, 1);
     const HostBatch batches[] = {batch, batch};
-    const GradientStep step = compute_gradients(model, *backend, *strategy, &communicator, batches);
+    const Mesh mesh(communicator);
+    const GradientStep step = compute_gradients(model, *backend, *strategy, &mesh, batches);
     ASSERT_FALSE(std::isfinite(step.loss) && std::isfinite(step.gradient_norm));
-    throw_non_finite(model, *backend, *strategy, communicator, batches, 17, step);
+    throw_non_finite(model, *backend, *strategy, mesh,
+                     Stage(static_cast<int>(model.units().size())), batches, 17, step);
   });
 }
 
@@ -84,9 +86,10 @@ TEST(NonFinite, AParameterComesFirst) {
             backend->fill(model->parameters()[1]->value.slice(0, 1), nan);
           }
           const HostBatch batches[] = {batch};
-          const GradientStep step =
-              compute_gradients(*model, *backend, *strategy, &communicator, batches);
-          throw_non_finite(*model, *backend, *strategy, communicator, batches, 3, step);
+          const Mesh mesh(communicator);
+          const GradientStep step = compute_gradients(*model, *backend, *strategy, &mesh, batches);
+          throw_non_finite(*model, *backend, *strategy, mesh,
+                           Stage(static_cast<int>(model->units().size())), batches, 3, step);
         });
       },
       {"step 3", "rank 1", "parameter wpe.weight"});

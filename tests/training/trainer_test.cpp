@@ -66,7 +66,9 @@ struct Rank {
         strategy(make_strategy({.name = its_strategy}, *model, *backend, communicator, /*seed=*/1)),
         optimizer(make_optimizer({.kind = OptimizerKind::sgd, .momentum = 0, .weight_decay = 0},
                                  strategy->shards(), *backend)),
-        trainer(*model, *backend, *strategy, *optimizer, communicator, data, options) {}
+        mesh(communicator),
+        stage(static_cast<int>(model->units().size())),
+        trainer(*model, *backend, *strategy, *optimizer, mesh, stage, data, options) {}
 
   std::vector<double> weights() {
     return backend->download_values(strategy->full_value(*model->parameters()[0]));
@@ -79,6 +81,8 @@ struct Rank {
   std::unique_ptr<Model> model;
   std::unique_ptr<Strategy> strategy;
   std::unique_ptr<Optimizer> optimizer;
+  Mesh mesh;
+  Stage stage;
   Trainer trainer;
 };
 
@@ -90,8 +94,8 @@ double mean_loss(Rank& rank, const TokenDataset& data, std::int64_t samples) {
   double sum = 0;
   for (std::int64_t i = 0; i < samples; ++i) {
     const std::int64_t sample[] = {i};
-    sum += evaluate(*rank.model, *rank.backend, upload(*rank.backend, read_batch(data, sample)),
-                    *rank.strategy);
+    sum += evaluate(*rank.model, *rank.backend, *rank.strategy, rank.stage,
+                    upload(*rank.backend, read_batch(data, sample)));
   }
   return sum / static_cast<double>(samples * length);
 }
