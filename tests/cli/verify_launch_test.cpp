@@ -34,6 +34,20 @@ TEST_P(VerifyLaunch, DdpEqualsASingleProcess) {
 INSTANTIATE_TEST_SUITE_P(Ranks, VerifyLaunch, testing::Values(1, 2, 3, 4, 8),
                          testing::PrintToStringParamName());
 
+TEST(VerifyLaunch, LlamaEqualsASingleProcess) {
+  const CommandResult run = launch(3,
+                                   "verify --model llama-tiny --kv-heads 1 --hidden 20 --strategy "
+                                   "ddp fsdp --accumulation 1 " +
+                                       tiny_model);
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  const CommandResult planted =
+      launch(2,
+             "verify --model llama-tiny --kv-heads 1 --precision f64 --accumulation 1 --plant "
+             "tensor=model.layers.1.mlp.gate_up_proj.weight,factor=2,rank=1 " +
+                 tiny_model);
+  EXPECT_EQ(planted.exit_code, 1) << planted.output;
+}
+
 TEST(VerifyLaunch, NamesAPlantedFaultFirstWithItsRatio) {
   const TemporaryDirectory directory;
   const std::string json = directory.path("table.json");
