@@ -152,8 +152,10 @@ void choose_llama(ModelOptions& d, const Preset& preset) {
 void check_split(const ModelOptions& dimensions, int devices) {
   const auto check = [&](std::string_view what, std::int64_t count) {
     if (count % devices != 0) {
-      throw UsageError(fmt::format("model {}: {} {} cannot be divided over {} tensor ranks",
-                                   dimensions.name, count, what, devices));
+      throw UsageError(
+          fmt::format("model {}: {} {} cannot be divided over {} tensor ranks; use tensor ranks "
+                      "that divide them",
+                      dimensions.name, count, what, devices));
     }
   };
   check("heads", dimensions.heads);

@@ -96,6 +96,9 @@ INSTANTIATE_TEST_SUITE_P(
         Configuration{"FsdpF16", 2, "--strategy fsdp --precision f16 --checkpoint-activations 1"},
         Configuration{"FsdpDropout", 2,
                       "--strategy fsdp --dropout 0.1 --checkpoint-activations selective"},
+        Configuration{"FsdpLlama", 2,
+                      "--strategy fsdp --model llama-tiny --kv-heads 1 --precision bf16 "
+                      "--checkpoint-activations selective"},
         Configuration{"FsdpHybrid", 4, "--strategy fsdp --shard-group 2"},
         Configuration{"FsdpReproducible", 2, "--strategy fsdp --reproducible --optimizer sgd"},
         Configuration{"OffloadOptimizer", 2, "--strategy zero1 --offload optimizer"},

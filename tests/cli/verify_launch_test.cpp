@@ -34,6 +34,32 @@ TEST_P(VerifyLaunch, DdpEqualsASingleProcess) {
 INSTANTIATE_TEST_SUITE_P(Ranks, VerifyLaunch, testing::Values(1, 2, 3, 4, 8),
                          testing::PrintToStringParamName());
 
+const std::string tiny_llama =
+    "--layers 2 --heads 4 --kv-heads 2 --width 16 --hidden 20 --vocabulary 256 --context 32 "
+    "--accumulation 1 ";
+
+TEST(VerifyLaunch, LlamaEqualsASingleProcess) {
+  struct Case {
+    int ranks;
+    std::string options;
+  };
+  // With sequence parallelism a rank has a part of every sequence, of uneven lengths too: its
+  // rotary positions are those within the sequence. Llama 3.2 1B ties head and embedding.
+  for (const Case& c :
+       {Case{3, "--model llama-tiny --strategy ddp fsdp"},
+        Case{2, "--model llama-tiny --mesh tp=2 --sequence-parallel true --sequence-length 8"},
+        Case{2, "--model llama-tiny --mesh tp=2 --sequence-parallel true --sequence-length 7"},
+        Case{3, "--model llama-3.2-1b --strategy fsdp"},
+        Case{2, "--model llama-3.2-1b --mesh pp=2"}}) {
+    const CommandResult run = launch(c.ranks, "verify " + tiny_llama + c.options);
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+  }
+  const CommandResult planted = launch(2, "verify --model llama-tiny " + tiny_llama +
+                                              "--plant factor=2,rank=1,tensor="
+                                              "model.layers.1.mlp.gate_up_proj.weight");
+  EXPECT_EQ(planted.exit_code, 1) << planted.output;
+}
+
 TEST(VerifyLaunch, NamesAPlantedFaultFirstWithItsRatio) {
   const TemporaryDirectory directory;
   const std::string json = directory.path("table.json");

@@ -314,7 +314,8 @@ TEST(Refused, KeyValueHeadsThatDoNotDivideTheHeads) {
     FAIL() << "not refused";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "model llama-tiny: 2 kv-heads cannot be divided over 4 tensor ranks");
+                 "model llama-tiny: 2 kv-heads cannot be divided over 4 tensor ranks; use tensor "
+                 "ranks that divide them");
   }
 }
 
