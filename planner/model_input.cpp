@@ -117,7 +117,12 @@ void change_dimensions(const ModelQuestion& q, ModelAnswer& answer, bool from_no
   } else if (!heads) {
     changes.apply("kv-heads", q.kv_heads, m.kv_heads);
   }
-  if (width || heads) {
+  if (width && !heads && m.head_size > 0 && m.width % m.head_size == 0) {
+    m.heads = m.width / m.head_size;
+    m.kv_heads = m.heads % m.kv_heads == 0 ? m.kv_heads : m.heads;
+    changes.assume("heads", fmt::format("{}, {} of keys and values", m.heads, m.kv_heads),
+                   fmt::format("of {} elements, as the model's; --heads", m.head_size));
+  } else if (width || heads) {
     if (m.width % m.heads != 0) {
       throw UsageError(
           fmt::format("--heads: {} heads do not divide width {}; give others", m.heads, m.width));
