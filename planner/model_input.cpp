@@ -16,6 +16,7 @@ namespace {
 
 constexpr double most_parameters = 1e18;
 constexpr std::int64_t largest_dimension = std::int64_t{1} << 31;
+constexpr std::int64_t most_layers = 100'000;
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -63,7 +64,7 @@ std::int64_t gated_hidden(std::int64_t width) {
 
 Transformer family_base(const std::string& family) {
   Transformer model;
-  model.name = "a model";
+  model.name = "of these dimensions";
   if (family == "gpt") {
     model.source =
         "dimensions given; the rest as GPT-2: layer norms, biases, learned positions, tied "
@@ -239,10 +240,11 @@ Transformer plausible_transformer(std::int64_t parameters) {
     }
   }
   if (best.layers == 0) {
-    throw UsageError(fmt::format(
-        "--params: {} is too small for a vocabulary of 128256; give --layers, --width, --heads and "
-        "--vocabulary",
-        parameters));
+    throw UsageError(
+        fmt::format("--params: {} is too small for a vocabulary of 128256; give --layers, "
+                    "--width, --heads and "
+                    "--vocabulary",
+                    parameters));
   }
   // What is missing, in feed-forward columns of 64 on every layer.
   const std::int64_t step = 3 * best.width * best.layers * 64;
@@ -277,11 +279,11 @@ ModelAnswer answer(const ModelQuestion& q) {
     result = by_dimensions(q);
   }
   change_dimensions(q, result, named == 0);
-  if (named == 0) {
-    result.model.name = fmt::format("{} model", count_text(count_parameters(result.model).total()));
-  }
   if (std::string reason = refusal(result.model); !reason.empty()) {
     throw UsageError(fmt::format("model {}: {}", result.model.name, reason));
+  }
+  if (named == 0) {
+    result.model.name = fmt::format("{} model", count_text(count_parameters(result.model).total()));
   }
   return result;
 }
@@ -292,8 +294,9 @@ std::string refusal(const Transformer& m) {
       {"kv-heads", m.kv_heads}, {"hidden", m.hidden}, {"vocabulary", m.vocabulary},
       {"context", m.context}};
   for (const auto& [name, value] : dimensions) {
-    if (value < 1 || value > largest_dimension) {
-      return fmt::format("{} is {}; it is from 1 to {}", name, value, largest_dimension);
+    const std::int64_t most = name == "layers" ? most_layers : largest_dimension;
+    if (value < 1 || value > most) {
+      return fmt::format("{} is {}; it is from 1 to {}", name, value, most);
     }
   }
   if (m.heads % m.kv_heads != 0) {

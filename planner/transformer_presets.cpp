@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/transformer.h"
 #include "runtime/error.h"
@@ -228,15 +229,25 @@ std::vector<std::string> transformer_names() {
 
 const Transformer& find_transformer(std::string_view name) {
   const std::string wanted = lower(name);
+  std::vector<std::string>
+      begun;  // "llama3" means one of those, however few letters others are away
   for (const Transformer& model : transformer_presets()) {
     if (model.name == wanted) {
       return model;
     }
+    if (!wanted.empty() && model.name.starts_with(wanted)) {
+      begun.push_back(model.name);
+    }
   }
-  throw UsageError(fmt::format(
-      "'{}': unknown model; did you mean {}? Others by --params, by --layers, --width and --heads, "
-      "or from a --model-config file; ringworld plan memory --help lists all names",
-      name, nearest(wanted, transformer_names())));
+  if (!begun.empty()) {
+    throw UsageError(
+        fmt::format("'{}': unknown model; did you mean {}?", name, fmt::join(begun, ", ")));
+  }
+  throw UsageError(
+      fmt::format("'{}': unknown model; did you mean {}? Others by --params, by --layers, --width "
+                  "and --heads, "
+                  "or from a --model-config file; ringworld plan memory --help lists all names",
+                  name, nearest(wanted, transformer_names())));
 }
 
 }  // namespace ringworld
