@@ -244,7 +244,7 @@ std::string text_of(const PlanMemoryResult& r) {
   if (r.runtime) {
     text += fmt::format("{}\n{}", category_table(*r.runtime), verdict(r));
     if (r.verifications.empty()) {
-      text += fmt::format("To run it: {}", paragraph(r.command, 2));
+      text += fmt::format("As a run of its own:\n  {}", paragraph(r.command, 4));
     }
     return text + verification_text(r);
   }

@@ -21,7 +21,7 @@ ConventionReport lesson_memory(const LessonQuestion& q) {
   const auto p = static_cast<double>(q.parameters);
   const auto size = static_cast<double>(q.precision_bytes);
   ConventionReport report{.title = "the lesson's calculator",
-                          .letters = "P parameters",
+                          .letters = fmt::format("P = {} parameters", q.parameters),
                           .unit = "GB",
                           .bytes_of_unit = 1e9,
                           .rows = {},
@@ -80,9 +80,10 @@ ConventionReport deepspeed_memory(const DeepSpeedQuestion& q) {
   const double of_node = 1.0 / static_cast<double>(q.nodes);
   const double largest = 4 * static_cast<double>(q.largest_layer);
   ConventionReport report{.title = "DeepSpeed's estimators of model states",
-                          .letters =
-                              "P parameters, L of them in the largest layer, N GPUs, n of "
-                              "them in a node",
+                          .letters = fmt::format("P = {} parameters, L = {} of them in the largest "
+                                                 "layer, N = {} GPUs, n = {} of them in a node",
+                                                 q.parameters, q.largest_layer,
+                                                 q.gpus_per_node * q.nodes, q.gpus_per_node),
                           .unit = "GiB",
                           .bytes_of_unit = gib,
                           .rows = {},

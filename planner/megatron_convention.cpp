@@ -74,14 +74,15 @@ ConventionReport megatron_memory(const Transformer& m, const Layout& l, std::int
   }
   activations = first_formula ? activations / tensor : activations * 1.05;
 
-  ConventionReport report{.title = "Megatron-LM's report of theoretical memory, first stage",
-                          .letters =
-                              "s tokens, b sequences, h width, ffn hidden, L layers, t "
-                              "tensor, d data",
-                          .unit = "MiB",
-                          .bytes_of_unit = mib,
-                          .rows = {},
-                          .differences = {}};
+  ConventionReport report{
+      .title = "Megatron-LM's report of theoretical memory, first stage",
+      .letters = fmt::format("s tokens, b sequences, h width, ffn hidden, L layers, "
+                             "t tensor, d data, and {} rows of the vocabulary",
+                             rows),
+      .unit = "MiB",
+      .bytes_of_unit = mib,
+      .rows = {},
+      .differences = {}};
   report.rows.push_back(
       {.name = "weights and optimizer",
        .device = shard * of_parameter,

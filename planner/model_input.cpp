@@ -118,12 +118,12 @@ void change_dimensions(const ModelQuestion& q, ModelAnswer& answer, bool from_no
   } else if (!heads) {
     changes.apply("kv-heads", q.kv_heads, m.kv_heads);
   }
-  if (width && !heads && m.head_size > 0 && m.width % m.head_size == 0) {
+  if (!m.latent && width && !heads && m.head_size > 0 && m.width % m.head_size == 0) {
     m.heads = m.width / m.head_size;
     m.kv_heads = m.heads % m.kv_heads == 0 ? m.kv_heads : m.heads;
     changes.assume("heads", fmt::format("{}, {} of keys and values", m.heads, m.kv_heads),
                    fmt::format("of {} elements, as the model's; --heads", m.head_size));
-  } else if (width || heads) {
+  } else if (!m.latent && (width || heads)) {
     if (m.width % m.heads != 0) {
       throw UsageError(
           fmt::format("--heads: {} heads do not divide width {}; give others", m.heads, m.width));
@@ -135,6 +135,9 @@ void change_dimensions(const ModelQuestion& q, ModelAnswer& answer, bool from_no
     changes.assume("hidden", fmt::format("{}", m.hidden),
                    m.gated_mlp ? "8/3 of the width, in multiples of 256; --hidden"
                                : "4 times the width; --hidden");
+  }
+  if (m.experts && m.experts->dense_layers == 0) {
+    m.experts->hidden = m.hidden;
   }
   if (!changes.apply("vocabulary", q.vocabulary, m.vocabulary) && from_nothing) {
     changes.assume("vocabulary", fmt::format("{}", m.vocabulary), "the family's; --vocabulary");
@@ -306,6 +309,10 @@ std::string refusal(const Transformer& m) {
   if (m.experts && (m.experts->active < 1 || m.experts->active > m.experts->count)) {
     return fmt::format("{} of {} experts are active; it is from 1 to {}", m.experts->active,
                        m.experts->count, m.experts->count);
+  }
+  if (m.experts && m.experts->dense_layers > m.layers) {
+    return fmt::format("the first {} layers have no experts, but there are {}",
+                       m.experts->dense_layers, m.layers);
   }
   // As a sum of doubles, so that it cannot overflow.
   const double estimate = static_cast<double>(m.layers) * 4 * static_cast<double>(m.width) *

@@ -136,8 +136,8 @@ void add_gpt(std::vector<Transformer>& all) {
   megatron("megatron-310b", 128, 16384, 96);
   megatron("megatron-530b", 128, 20480, 105);
   megatron("megatron-1t", 160, 25600, 128);
-  all.push_back(gpt("mt-nlg-530b", "Smith et al., MT-NLG, 2022, section 3.1", 105, 20480, 128, 160,
-                    50272, 2048));
+  all.push_back(gpt("mt-nlg-530b", "Smith et al., MT-NLG, 2022; rows as padded", 105, 20480, 128,
+                    160, 50272, 2048));
 
   const auto korthikanti = [&](std::string name, std::int64_t heads, std::int64_t width,
                                std::int64_t layers) {
@@ -159,7 +159,7 @@ void add_llama(std::vector<Transformer>& all) {
   all.push_back(llama("llama2-7b", second, {32, 4096, 32, 32, 11008, 32000, 4096}));
   all.push_back(llama("llama2-13b", second, {40, 5120, 40, 40, 13824, 32000, 4096}));
   all.push_back(llama("llama2-70b", second, {80, 8192, 64, 8, 28672, 32000, 4096}));
-  all.push_back(llama("tinyllama", "Zhang et al., TinyLlama, 2024, table 2",
+  all.push_back(llama("tinyllama", "Zhang et al., TinyLlama, 2024; config.json of the release",
                       {22, 2048, 32, 4, 5632, 32000, 2048}));
 
   const std::string third = "Dubey et al., Llama 3, 2024, table 3";

@@ -61,7 +61,7 @@ TEST(PlanMemory, NoLineIsWiderThanAHundredColumns) {
         "--model gpt2 --convention deepspeed --gpus 4 --gpu A100-80GB",
         "--model gpt2 --convention megatron --gpus 4 --tensor 2 --sequence-parallel",
         "--params 70B --convention lesson --gpus 16 --gpu A100-80GB",
-        "--model gpt2-tiny --verify --offload optimizer"}) {
+        "--model gpt2 --accounting ringworld", "--model gpt2-tiny --verify --offload optimizer"}) {
     std::istringstream lines(plan(arguments).output);
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(line.size(), 100u) << arguments << ": " << line;

@@ -94,6 +94,14 @@ TEST(Dimensions, ThatCannotBeAreRefused) {
                            {"--family", "rnn"});
 }
 
+TEST(Dimensions, OfExpertsAndLatentAttention) {
+  const ModelAnswer mixtral = answer({.preset = "mixtral-8x7b", .hidden = 1024});
+  EXPECT_EQ(mixtral.model.experts->hidden, 1024);
+  const ModelAnswer deepseek = answer({.preset = "deepseek-v3", .layers = 4, .width = 1024});
+  EXPECT_EQ(deepseek.model.heads, 128);
+  expect_error<UsageError>([] { answer({.preset = "deepseek-v3", .layers = 2}); }, {"3", "2"});
+}
+
 // --- Hugging Face's config.json
 // ------------------------------------------------------------------
 
@@ -161,6 +169,8 @@ TEST(Config, WithMissingOrContradictingFieldsIsRefused) {
         Row{"num_key_value_heads", "5", "5"}, Row{"hidden_size", "\"wide\"", "wide"},
         Row{"hidden_size", "-4096", "-4096"}, Row{"num_hidden_layers", "0", "layers is 0"},
         Row{"tie_word_embeddings", "1", "true or false"}, Row{"torch_dtype", "\"int4\"", "int4"},
+        Row{"tie_word_embeddings", "false, \"mlp_bias\": true", "mlp_bias"},
+        Row{"tie_word_embeddings", "false, \"attention_bias\": true", "attention_bias"},
         Row{"model_type", "\"mamba\"", "mamba"}, Row{"model_type", nullptr, "missing"}}) {
     std::string text = llama3;
     const std::size_t at = text.find(fmt::format("\"{}\"", row.field));
