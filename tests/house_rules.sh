@@ -17,16 +17,17 @@ forbid() {
 }
 
 # From the ground up; models and collectives stand side by side.
-forbid "runtime includes a floor above it" '#include "(collectives|models|parallel|training|cli)/' runtime
-forbid "collectives includes a floor above or beside it" '#include "(models|parallel|training|cli)/' collectives
-forbid "models includes a floor above or beside it" '#include "(collectives|parallel|training|cli)/' models
-forbid "parallel includes a floor above it" '#include "(training|cli)/' parallel
-forbid "training includes a floor above it" '#include "cli/' training
+forbid "runtime includes a floor above it" '#include "(collectives|models|parallel|training|planner|cli)/' runtime
+forbid "collectives includes a floor above or beside it" '#include "(models|parallel|training|planner|cli)/' collectives
+forbid "models includes a floor above or beside it" '#include "(collectives|parallel|training|planner|cli)/' models
+forbid "parallel includes a floor above it" '#include "(training|planner|cli)/' parallel
+forbid "training includes a floor above it" '#include "(planner|cli)/' training
+forbid "planner includes a floor above it" '#include "cli/' planner
 forbid "an address, MPI or OpenBLAS above runtime/" \
   '#include ["<](runtime/raw\.h|mpi\.h|cblas\.h)|\b(MPI_[A-Z]|cblas_|openblas_)' \
-  collectives models parallel training cli
+  collectives models parallel training planner cli
 forbid "unfinished work" '\b(TODO|FIXME|XXX)\b|GTEST_SKIP|DISABLED_' \
-  runtime collectives models parallel training cli tests bench
+  runtime collectives models parallel training planner cli tests bench
 
 for file in $(find tests -name '*_test.cpp'); do
   if ! grep -q "$(basename "$file")" "$(dirname "$file")/CMakeLists.txt"; then
