@@ -68,8 +68,8 @@ std::vector<Verified> run_two_steps(const TrainOptions& o, const RuntimeMemory& 
   const Datasets data = given_or_synthetic_data(o, state.model().vocabulary());
   TrainerOptions options = trainer_options(o, batches);
   options.validation_interval = 0;
-  Trainer trainer(state.model(), rank.backend(), state.strategy(), state.optimizer(),
-                  rank.communicator(), data, options);
+  Trainer trainer(state.model(), rank.backend(), state.strategy(), state.optimizer(), *state.mesh(),
+                  state.stage(), data, options);
   trainer.step();
   const Ledger device = trainer.step().ledger;
   if (transport.rank() != 0) {
