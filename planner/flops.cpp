@@ -36,8 +36,8 @@ double attention_width(const Transformer& m) {
 }  // namespace
 
 std::string_view name_of(FlopConvention convention) {
-  constexpr std::string_view names[] = {"matmul", "causal",   "6N",
-                                        "palm",   "megatron", "megatron-full"};
+  constexpr std::string_view names[] = {
+      "matmul", "causal", "6N", "palm", "megatron", "megatron-selective", "megatron-full"};
   return names[static_cast<std::size_t>(convention)];
 }
 
@@ -48,6 +48,7 @@ std::string_view describe(FlopConvention convention) {
       "6 N, N active parameters without embeddings",
       "6 N + 12 L a d s, N active parameters with embeddings (PaLM, appendix B)",
       "72 B s l h^2 (1 + s/6h + V/12lh) (Korthikanti et al., 2022)",
+      "72 B s l h^2 (1 + s/3h + V/12lh), attention recomputed (Korthikanti et al., 2022)",
       "96 B s l h^2 (1 + s/6h + V/16lh), recomputation included (Narayanan et al., Eq. 3)"};
   return texts[static_cast<std::size_t>(convention)];
 }
@@ -98,6 +99,8 @@ double model_flops_per_token(const Transformer& m, std::int64_t sequence_length,
       return 6 * as_double(count_active_parameters(m).total()) + 6 * l * s * attention_width(m);
     case FlopConvention::megatron:
       return 72 * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+    case FlopConvention::megatron_selective:
+      return 72 * l * h * h * (1 + s / (3 * h) + v / (12 * l * h));
     case FlopConvention::megatron_full:
       return 96 * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
   }

@@ -15,16 +15,18 @@
 namespace ringworld {
 
 enum class FlopConvention : std::uint8_t {
-  matmul,         // every matrix product of the layers and the head; attention over all positions
-  causal,         // the same; attention only over the positions that a token may see
-  parameters,     // 6 N per token (Kaplan et al., 2020), N without what a token does not pass
-  palm,           // 6 N + 12 L (a d) s per token, N with embeddings (Chowdhery et al., 2022)
-  megatron,       // 72 B s l h^2 (1 + s/6h + V/12lh) (Korthikanti et al., 2022, appendix A)
+  matmul,      // every matrix product of the layers and the head; attention over all positions
+  causal,      // the same; attention only over the positions that a token may see
+  parameters,  // 6 N per token (Kaplan et al., 2020), N without what a token does not pass
+  palm,        // 6 N + 12 L (a d) s per token, N with embeddings (Chowdhery et al., 2022)
+  megatron,    // 72 B s l h^2 (1 + s/6h + V/12lh) (Korthikanti et al., 2022, appendix A)
+  megatron_selective,  // 72 B s l h^2 (1 + s/3h + V/12lh): the same, attention recomputed
   megatron_full,  // 96 B s l h^2 (1 + s/6h + V/16lh), full recomputation (Narayanan et al., Eq. 3)
 };
 inline constexpr FlopConvention all_flop_conventions[] = {
-    FlopConvention::matmul, FlopConvention::causal,   FlopConvention::parameters,
-    FlopConvention::palm,   FlopConvention::megatron, FlopConvention::megatron_full};
+    FlopConvention::matmul,       FlopConvention::causal,   FlopConvention::parameters,
+    FlopConvention::palm,         FlopConvention::megatron, FlopConvention::megatron_selective,
+    FlopConvention::megatron_full};
 std::string_view name_of(FlopConvention convention);
 std::string_view describe(FlopConvention convention);
 
@@ -39,7 +41,7 @@ struct TokenFlops {
 };
 TokenFlops token_flops(const Transformer& model, std::int64_t sequence_length);
 
-// Of one token, forward and backward. megatron_full counts its recomputation; no other does.
+// Of one token, forward and backward. The last two count recomputation; no other does.
 double model_flops_per_token(const Transformer& model, std::int64_t sequence_length,
                              FlopConvention convention);
 

@@ -182,13 +182,18 @@ constexpr std::string_view fitted_a100 =
 constexpr std::string_view fitted_h100 =
     "fitted: the planner's validation on H100 (plan validate shows it with each row left out)";
 
-constexpr double a100_sustained = 0.80;
-constexpr double h100_sustained = 0.80;
+constexpr std::string_view fitted_500w =
+    "fitted: the planner's validation on torchtitan's runs (plan validate shows it)";
+
+constexpr double a100_sustained = 0.795;
+constexpr double h100_sustained = 0.744;
+constexpr double h100_500w_sustained = 0.63;
 
 constexpr Shares v100{80, 0.80, 0.35, a100_sustained, as_a100, as_a100, as_a100};
 constexpr Shares a100{108, 0.869, 0.55, a100_sustained, mamf, flash2, fitted_a100};
 constexpr Shares a100_pcie{108, 0.811, 0.55, a100_sustained, mamf, flash2, as_a100};
 constexpr Shares h100{132, 0.803, 0.60, h100_sustained, mamf, flash_hopper, fitted_h100};
+constexpr Shares h100_500w{132, 0.803, 0.60, h100_500w_sustained, mamf, flash_hopper, fitted_500w};
 constexpr Shares h100_pcie{114, 0.803, 0.50, h100_sustained, as_h100, as_h100, as_h100};
 constexpr Shares b200{148, 0.776, 0.50, h100_sustained, mamf, as_h100, as_h100};
 constexpr Shares gb200{152, 0.729, 0.50, h100_sustained, mamf, as_h100, as_h100};
@@ -230,7 +235,7 @@ constexpr Entry table[] = {
     {"A100-80GB", &dgx_a100, &a100, ampere, true, false, {3.43, aws}},
     {"A100-PCIe-80GB", &pcie4_node, &a100_pcie, ampere, false, false},
     {"H100-80GB", &dgx_h100, &h100, hopper, true, true, {3.20, hyperstack}},
-    {"H100-96GB", &dgx_h100, &h100, hopper, true, true},
+    {"H100-96GB", &dgx_h100, &h100_500w, hopper, true, true},
     {"H100-PCIe-80GB", &pcie5_node, &h100_pcie, hopper, false, false},
     {"H800-80GB",
      &h800_node,

@@ -1,6 +1,7 @@
 #include "planner/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,17 @@ std::string refuse_tensor(const Layout& l, const Transformer& model) {
 
 std::string refuse_pipeline(const Layout& l, const Transformer& model) {
   const std::int64_t parts = l.pipeline * l.chunks;
+  if (!l.stage_layers.empty()) {
+    const std::int64_t sum = std::accumulate(l.stage_layers.begin(), l.stage_layers.end(), 0LL);
+    if (std::ssize(l.stage_layers) != l.pipeline || sum != model.layers || l.chunks != 1 ||
+        std::ranges::min(l.stage_layers) < 0) {
+      return fmt::format(
+          "stage layers {} are {} stages of {} layers; asked for are pipeline {}, chunks {} and "
+          "{} layers, and only stages of one chunk can be given",
+          fmt::join(l.stage_layers, ","), l.stage_layers.size(), sum, l.pipeline, l.chunks,
+          model.layers);
+    }
+  }
   if (parts > model.layers) {
     return fmt::format(
         "pipeline {} x chunks {} are {} parts, but {} has {} layers: some would have none",

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/transformer.h"
 #include "runtime/dtype.h"
@@ -50,9 +51,10 @@ struct Layout {
   std::int64_t pipeline = 1;
   std::int64_t context = 1;
   std::int64_t expert = 1;
-  std::int64_t chunks = 1;         // of the model on each pipeline stage
-  bool sequence_parallel = false;  // over the tensor ranks
-  std::string schedule = "1f1b";   // a name of pipeline_kinds()
+  std::int64_t chunks = 1;                      // of the model on each pipeline stage
+  std::vector<std::int64_t> stage_layers = {};  // of each pipeline stage; empty: as even as can be
+  bool sequence_parallel = false;               // over the tensor ranks
+  std::string schedule = "1f1b";                // a name of pipeline_kinds()
 
   Sharding sharding = Sharding::none;
   std::int64_t shard_group = 0;  // data-parallel ranks that share; 0: all of them
@@ -83,7 +85,7 @@ std::string describe(const Layout& layout);
 std::string refusal(const Layout& layout, const Transformer& model, std::int64_t gpus = 0);
 
 // Which layers a pipeline's chunk holds: first, and one past the last. Where they do not divide,
-// earlier chunks have one more. Chunk c of stage s is part c * stages + s of the chain.
+// earlier ones have one more. Chunk c of stage s is part c * stages + s of the chain.
 struct LayerRange {
   std::int64_t first = 0;
   std::int64_t end = 0;

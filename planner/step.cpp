@@ -64,14 +64,23 @@ struct StageLayers {
 };
 StageLayers layers_of_stage(const Transformer& model, const Layout& l, std::int64_t stage) {
   StageLayers layers;
-  const std::int64_t parts = l.pipeline * l.chunks;
   const std::int64_t dense_layers = !model.experts ? model.layers : model.experts->dense_layers;
-  for (std::int64_t chunk = 0; chunk < l.chunks; ++chunk) {
-    const LayerRange range = layers_of_part(model.layers, parts, chunk * l.pipeline + stage);
+  const auto add = [&](const LayerRange& range) {
     const std::int64_t dense =
-        std::max<std::int64_t>(0, std::min(range.end, dense_layers) - range.first);
+        std::clamp<std::int64_t>(dense_layers - range.first, 0, range.count());
     layers.dense += as_double(dense);
     layers.experts += as_double(range.count() - dense);
+  };
+  if (!l.stage_layers.empty()) {
+    std::int64_t first = 0;
+    for (std::int64_t before = 0; before < stage; ++before) {
+      first += l.stage_layers[static_cast<std::size_t>(before)];
+    }
+    add({first, first + l.stage_layers[static_cast<std::size_t>(stage)]});
+    return layers;
+  }
+  for (std::int64_t chunk = 0; chunk < l.chunks; ++chunk) {
+    add(layers_of_part(model.layers, l.pipeline * l.chunks, chunk * l.pipeline + stage));
   }
   return layers;
 }
