@@ -61,6 +61,7 @@ struct StageTime {
 struct StageLayers {
   double dense = 0;
   double experts = 0;
+  bool operator==(const StageLayers&) const = default;
 };
 StageLayers layers_of_stage(const Transformer& model, const Layout& l, std::int64_t stage) {
   StageLayers layers;
@@ -85,9 +86,8 @@ StageLayers layers_of_stage(const Transformer& model, const Layout& l, std::int6
   return layers;
 }
 
-StageTime stage_time(const Transformer& model, const Layout& l, const Software& software,
-                     double contention, const UnitTimes& units, std::int64_t stage) {
-  const StageLayers layers = layers_of_stage(model, l, stage);
+StageTime stage_time(const Layout& l, const Software& software, double contention,
+                     const UnitTimes& units, std::int64_t stage, const StageLayers& layers) {
   StageTime time;
   time.layers = layers.dense + layers.experts;
   for (const auto& [count, layer] : {std::pair<double, const LayerTime&>{layers.dense, units.dense},
@@ -313,8 +313,15 @@ StepTime plan_step(const Transformer& model, const Layout& layout, const Machine
   double all_exposed = 0;
   PassTime others_forward;
   PassTime others_backward;
+  StageTime time;
+  StageLayers last_layers;
   for (std::int64_t stage = 0; stage < layout.pipeline; ++stage) {
-    const StageTime time = stage_time(model, layout, software, contention, units, stage);
+    const StageLayers layers = layers_of_stage(model, layout, stage);
+    // A stage in the middle is often like the one before it.
+    if (stage < 2 || stage == layout.pipeline - 1 || layers != last_layers) {
+      time = stage_time(layout, software, contention, units, stage, layers);
+      last_layers = layers;
+    }
     all_exposed += time.exposed();
     others_forward += time.forward;
     others_backward += time.backward;
