@@ -57,35 +57,6 @@ struct StageTime {
   }
 };
 
-// Layers of a stage, over all its chunks.
-struct StageLayers {
-  double dense = 0;
-  double experts = 0;
-  bool operator==(const StageLayers&) const = default;
-};
-StageLayers layers_of_stage(const Transformer& model, const Layout& l, std::int64_t stage) {
-  StageLayers layers;
-  const std::int64_t dense_layers = !model.experts ? model.layers : model.experts->dense_layers;
-  const auto add = [&](const LayerRange& range) {
-    const std::int64_t dense =
-        std::clamp<std::int64_t>(dense_layers - range.first, 0, range.count());
-    layers.dense += as_double(dense);
-    layers.experts += as_double(range.count() - dense);
-  };
-  if (!l.stage_layers.empty()) {
-    std::int64_t first = 0;
-    for (std::int64_t before = 0; before < stage; ++before) {
-      first += l.stage_layers[static_cast<std::size_t>(before)];
-    }
-    add({first, first + l.stage_layers[static_cast<std::size_t>(stage)]});
-    return layers;
-  }
-  for (std::int64_t chunk = 0; chunk < l.chunks; ++chunk) {
-    add(layers_of_part(model.layers, l.pipeline * l.chunks, chunk * l.pipeline + stage));
-  }
-  return layers;
-}
-
 StageTime stage_time(const Layout& l, const Software& software, double contention,
                      const UnitTimes& units, std::int64_t stage, const StageLayers& layers) {
   StageTime time;
@@ -266,6 +237,29 @@ std::string_view name_of(StepPart part) {
       "matmul", "attention", "elementwise", "kernels", "recompute", "tensor", "context",
       "expert", "pipeline",  "data",        "bubble",  "optimizer", "offload"};
   return names[static_cast<std::size_t>(part)];
+}
+
+StageLayers layers_of_stage(const Transformer& model, const Layout& l, std::int64_t stage) {
+  StageLayers layers;
+  const std::int64_t dense_layers = !model.experts ? model.layers : model.experts->dense_layers;
+  const auto add = [&](const LayerRange& range) {
+    const std::int64_t dense =
+        std::clamp<std::int64_t>(dense_layers - range.first, 0, range.count());
+    layers.dense += as_double(dense);
+    layers.experts += as_double(range.count() - dense);
+  };
+  if (!l.stage_layers.empty()) {
+    std::int64_t first = 0;
+    for (std::int64_t before = 0; before < stage; ++before) {
+      first += l.stage_layers[static_cast<std::size_t>(before)];
+    }
+    add({first, first + l.stage_layers[static_cast<std::size_t>(stage)]});
+    return layers;
+  }
+  for (std::int64_t chunk = 0; chunk < l.chunks; ++chunk) {
+    add(layers_of_part(model.layers, l.pipeline * l.chunks, chunk * l.pipeline + stage));
+  }
+  return layers;
 }
 
 HeldParameters held_parameters(const Transformer& model, const Layout& l) {

@@ -112,6 +112,15 @@ struct UnitTimes {
 UnitTimes unit_times(const Transformer& model, const Layout& layout, const Machine& machine,
                      const Software& software);
 
+// Layers of a stage, over all its chunks.
+struct StageLayers {
+  double dense = 0;
+  double experts = 0;  // with experts
+  double all() const { return dense + experts; }
+  bool operator==(const StageLayers&) const = default;
+};
+StageLayers layers_of_stage(const Transformer& model, const Layout& layout, std::int64_t stage);
+
 // Parameters that one device holds, before what data-parallel ranks share out; of the stage that
 // holds most. Experts are counted apart: they are reduced over fewer ranks.
 struct HeldParameters {

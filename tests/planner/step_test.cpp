@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/collectives.h"
 #include "planner/flops.h"
 #include "runtime/error.h"
 #include "tests/support/expect_error.h"
@@ -204,6 +205,42 @@ TEST(Step, ExpertsAreSentToAndFetchedFromWhereTheyAre) {
   const double bytes = 2.0 * 4096 * 4096 * 2;
   const double one = all_to_all_time(h100().network(), {8, 8}, bytes).seconds;
   EXPECT_NEAR(step[StepPart::expert].exposed, 32 * 4 * one, 1e-9);
+}
+
+// The list of collectives adds up to the step's communication, axis by axis. What is hidden slows
+// compute, so that a second of it counts a little in what is exposed, too.
+TEST(Step, CollectivesAddUpToTheStep) {
+  std::vector<std::pair<const char*, Layout>> cases;
+  for (const Sharding sharding : all_shardings) {
+    for (const Recompute recompute : all_recomputes) {
+      Layout layout = layout_of(8, 4, 2, 32);
+      layout.sharding = sharding;
+      layout.recompute = recompute;
+      layout.sequence_parallel = recompute == Recompute::selective;
+      layout.context = sharding == Sharding::zero1 ? 2 : 1;
+      cases.emplace_back("llama3-70b", layout);
+      layout.expert = 8;
+      layout.tensor = 2;
+      cases.emplace_back("mixtral-8x7b", layout);
+    }
+  }
+  for (const auto& [name, layout] : cases) {
+    const Transformer& model = find_transformer(name);
+    ASSERT_EQ(refusal(layout, model), "");
+    const StepTime step = plan_step(model, layout, h100(), {});
+    std::array<double, step_part_count> sums = {};
+    for (const CollectiveUse& use :
+         collectives_of_step(model, layout, h100(), {}, step.slowest_stage)) {
+      sums[static_cast<std::size_t>(use.axis)] += use.seconds();
+    }
+    for (const StepPart axis : {StepPart::tensor, StepPart::context, StepPart::expert,
+                                StepPart::pipeline, StepPart::data}) {
+      const double sum = sums[static_cast<std::size_t>(axis)];
+      const double hidden = step[axis].hidden;
+      EXPECT_NEAR(step[axis].exposed + (1 - h100().contention.value) * hidden, sum, 1e-9 * sum)
+          << describe(layout) << ": " << name_of(axis);
+    }
+  }
 }
 
 TEST(Step, ThroughputIsTokensOverTime) {
