@@ -25,16 +25,6 @@ namespace {
 // Where no data is given, some that is read again and again.
 constexpr std::int64_t synthetic_sequences = 64;
 
-Datasets datasets(const TrainOptions& options, std::int64_t vocabulary) {
-  if (!options.data.paths.empty()) {
-    return open_datasets(options.data, vocabulary);
-  }
-  const std::int64_t length = options.data.sequence_length;
-  const TokenDataset data = whole_dataset(
-      TokenStream::synthetic(vocabulary, synthetic_sequences * length + 1, options.seed), length);
-  return {data, data};
-}
-
 NullOptions transport_played(const ResourceOptions& options, int world_size) {
   if (world_size % options.nodes != 0) {
     throw UsageError(
@@ -162,6 +152,16 @@ std::string advice(const std::vector<std::string>& parts) {
 
 }  // namespace
 
+Datasets given_or_synthetic_data(const TrainOptions& options, std::int64_t vocabulary) {
+  if (!options.data.paths.empty()) {
+    return open_datasets(options.data, vocabulary);
+  }
+  const std::int64_t length = options.data.sequence_length;
+  const TokenDataset data = whole_dataset(
+      TokenStream::synthetic(vocabulary, synthetic_sequences * length + 1, options.seed), length);
+  return {data, data};
+}
+
 DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
   const BatchPlan batches = check_training(o, world_size);
   const NullOptions played = transport_played(o.resources, world_size);
@@ -176,7 +176,7 @@ DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
   Communicator communicator(*transport, *backend, communicator_options(o.resources, selection));
 
   TrainingState state(o, *backend, communicator, make_backend, /*dry_run=*/true);
-  const Datasets data = datasets(o, state.model().vocabulary());
+  const Datasets data = given_or_synthetic_data(o, state.model().vocabulary());
   TrainerOptions options = trainer_options(o, batches);
   options.validation_interval = 0;
   Trainer trainer(state.model(), *backend, state.strategy(), state.optimizer(), communicator, data,

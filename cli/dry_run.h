@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "collectives/communicator.h"
+#include "training/data.h"
 
 namespace ringworld {
 
@@ -21,6 +22,9 @@ struct DryRun {
   Flops flops;                             // of this rank in that step
   std::int64_t parameters = 0;             // of the model
 };
+
+// What training reads: the data given, else some synthetic that is read again and again.
+Datasets given_or_synthetic_data(const TrainOptions& options, std::int64_t vocabulary);
 
 // Plays `rank` of `world_size` through the code of a real run. Throws what that would throw.
 DryRun dry_run(const TrainOptions& options, int rank, int world_size);

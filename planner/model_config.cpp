@@ -74,7 +74,7 @@ class Fields {
         {std::move(what), std::move(value), fmt::format("{}, {}", path_, field)});
   }
   [[noreturn]] void fail(const std::string& field, const std::string& why) const {
-    throw UsageError(fmt::format("--config: {}: {} {}", path_, field, why));
+    throw UsageError(fmt::format("--model-config: {}: {} {}", path_, field, why));
   }
 
  private:
@@ -181,7 +181,7 @@ ModelAnswer read_config(std::string_view text, const std::string& path) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     throw DataError(
-        fmt::format("--config: '{}' is not a JSON object; give a model's config.json", path));
+        fmt::format("--model-config: '{}' is not a JSON object; give a model's config.json", path));
   }
   ModelAnswer answer;
   Fields fields(json, path, answer);
@@ -202,7 +202,7 @@ ModelAnswer read_config(std::string_view text, const std::string& path) {
   const std::string field = json.contains("dtype") ? "dtype" : "torch_dtype";
   answer.precision = dtype_of(fields, fields.text(field));
   if (const std::string reason = refusal(m); !reason.empty()) {
-    throw UsageError(fmt::format("--config: {}: {}", path, reason));
+    throw UsageError(fmt::format("--model-config: {}: {}", path, reason));
   }
   return answer;
 }

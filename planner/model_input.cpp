@@ -21,8 +21,8 @@ std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    throw DataError(
-        fmt::format("--config: cannot read '{}'; give the path of a model's config.json", path));
+    throw DataError(fmt::format(
+        "--model-config: cannot read '{}'; give the path of a model's config.json", path));
   }
   return text.str();
 }
@@ -92,10 +92,11 @@ ModelAnswer by_dimensions(const ModelQuestion& q) {
       {"layers", q.layers}, {"width", q.width}, {"heads", q.heads}};
   for (const auto& [name, value] : needed) {
     if (value == 0) {
-      throw UsageError(fmt::format(
-          "no model is named, and --{} is missing; give --model, --params, --config, or --layers, "
-          "--width and --heads",
-          name));
+      throw UsageError(
+          fmt::format("no model is named, and --{} is missing; give --model, --params, "
+                      "--model-config, or --layers, "
+                      "--width and --heads",
+                      name));
     }
   }
   ModelAnswer answer{.model = family_base(q.family), .stated = {}};
@@ -116,7 +117,12 @@ void change_dimensions(const ModelQuestion& q, ModelAnswer& answer, bool from_no
   } else if (!heads) {
     changes.apply("kv-heads", q.kv_heads, m.kv_heads);
   }
-  if (width || heads) {
+  if (width && !heads && m.head_size > 0 && m.width % m.head_size == 0) {
+    m.heads = m.width / m.head_size;
+    m.kv_heads = m.heads % m.kv_heads == 0 ? m.kv_heads : m.heads;
+    changes.assume("heads", fmt::format("{}, {} of keys and values", m.heads, m.kv_heads),
+                   fmt::format("of {} elements, as the model's; --heads", m.head_size));
+  } else if (width || heads) {
     if (m.width % m.heads != 0) {
       throw UsageError(
           fmt::format("--heads: {} heads do not divide width {}; give others", m.heads, m.width));
@@ -252,7 +258,7 @@ Transformer plausible_transformer(std::int64_t parameters) {
 ModelAnswer answer(const ModelQuestion& q) {
   const int named = int(!q.preset.empty()) + int(!q.parameters.empty()) + int(!q.config.empty());
   if (named > 1) {
-    throw UsageError("--model, --params and --config say the same thing; give one of them");
+    throw UsageError("--model, --params and --model-config say the same thing; give one of them");
   }
   if (named == 1 && !q.family.empty()) {
     throw UsageError("--family is for a model given by --layers, --width and --heads alone");

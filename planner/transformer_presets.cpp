@@ -99,6 +99,8 @@ void add_gpt(std::vector<Transformer>& all) {
     all.push_back(gpt(std::move(name), "Radford et al., GPT-2, 2019, table 2", layers, width, heads,
                       64, 50257, 1024));
   };
+  all.push_back(
+      gpt("gpt2-tiny", "our runtime's own, for tests and first steps", 4, 128, 4, 32, 256, 128));
   gpt2("gpt2", 12, 768, 12);
   gpt2("gpt2-medium", 24, 1024, 16);
   gpt2("gpt2-large", 36, 1280, 20);
@@ -233,7 +235,7 @@ const Transformer& find_transformer(std::string_view name) {
   }
   throw UsageError(fmt::format(
       "'{}': unknown model; did you mean {}? Others by --params, by --layers, --width and --heads, "
-      "or from a --config file; ringworld plan memory --help lists all names",
+      "or from a --model-config file; ringworld plan memory --help lists all names",
       name, nearest(wanted, transformer_names())));
 }
 
