@@ -232,6 +232,18 @@ void add_update(StepTime& step, const Layout& l, const Machine& machine, const S
 
 }  // namespace
 
+std::string_view name_of(OverlapAxis axis) {
+  constexpr std::string_view names[] = {"data", "tensor", "context", "expert", "pipeline"};
+  return names[static_cast<std::size_t>(axis)];
+}
+
+bool& overlap_of(Software& software, OverlapAxis axis) {
+  bool* const flags[] = {&software.overlap_data, &software.overlap_tensor,
+                         &software.overlap_context, &software.overlap_expert,
+                         &software.overlap_pipeline};
+  return *flags[static_cast<std::size_t>(axis)];
+}
+
 std::string_view name_of(StepPart part) {
   constexpr std::string_view names[] = {
       "matmul", "attention", "elementwise", "kernels", "recompute", "tensor", "context",

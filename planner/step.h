@@ -40,6 +40,18 @@ struct Software {
   bool flat_gather = false;
 };
 
+// What may overlap, by name.
+enum class OverlapAxis : std::uint8_t { data, tensor, context, expert, pipeline };
+inline constexpr OverlapAxis all_overlap_axes[] = {OverlapAxis::data, OverlapAxis::tensor,
+                                                   OverlapAxis::context, OverlapAxis::expert,
+                                                   OverlapAxis::pipeline};
+std::string_view name_of(OverlapAxis axis);
+bool& overlap_of(Software& software, OverlapAxis axis);
+inline bool overlap_of(const Software& software, OverlapAxis axis) {
+  Software copy = software;
+  return overlap_of(copy, axis);
+}
+
 enum class StepPart : std::uint8_t {
   matmul,       // forward and backward
   attention,    // scores, softmax and weighted values
