@@ -17,6 +17,7 @@ ExitCode run_show_pipeline(const ShowPipelineOptions& options, Transport& transp
 ExitCode run_call(const CallOptions& options, Transport& transport);
 ExitCode run_bench(const BenchOptions& options, Transport& transport);
 ExitCode run_compare(const CompareOptions& options, Transport& transport);
+ExitCode run_plan_memory(const PlanMemoryOptions& options, Transport& transport);
 ExitCode run_capabilities(const CapabilitiesOptions& options, Transport& transport);
 ExitCode run_doctor(const DoctorOptions& options, Transport& transport);
 // Where MPI cannot serve, for the reason given.

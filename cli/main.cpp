@@ -142,6 +142,9 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* doctor = std::get_if<DoctorOptions>(&command)) {
     return run_doctor(*doctor, transport);
   }
+  if (const auto* memory = std::get_if<PlanMemoryOptions>(&command)) {
+    return run_plan_memory(*memory, transport);
+  }
   return run_call(std::get<CallOptions>(command), transport);
 }
 

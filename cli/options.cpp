@@ -10,6 +10,7 @@
 #include "cli/bench_options.h"
 #include "cli/option_groups.h"
 #include "cli/option_set.h"
+#include "cli/plan_options.h"
 #include "cli/show_pipeline_options.h"
 #include "cli/training_options.h"
 #include "collectives/hierarchical.h"
@@ -224,6 +225,7 @@ struct CommandEntry {
 template <typename Options>
 Command parse_as(const CommandEntry& entry, const std::vector<std::string>& arguments);
 Command parse_show(const CommandEntry& entry, const std::vector<std::string>& arguments);
+Command parse_plan(const CommandEntry& entry, const std::vector<std::string>& arguments);
 
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> table = {
@@ -234,6 +236,7 @@ const std::vector<CommandEntry>& commands() {
       {"show",
        "Shows a collective algorithm or a pipeline schedule, its cost, and if it is proved.",
        parse_show},
+      {"plan", "Says what training needs before anything is rented: memory.", parse_plan},
       {"call", "Runs one collective on given values and prints what each rank gets.",
        parse_as<CallOptions>},
       {"bench", "Times and verifies a collective's algorithms, beside the MPI library's own.",
@@ -262,9 +265,26 @@ std::vector<std::string> command_names() {
 constexpr const char* pipeline_word = "pipeline";
 constexpr const char* show_pipeline = "show pipeline";
 
+// What is planned: the word behind `plan`. In a configuration file both words are the section.
+struct PlanEntry {
+  std::string word;
+  CommandEntry entry;
+};
+const std::vector<PlanEntry>& plans() {
+  static const std::vector<PlanEntry> table = {
+      {"memory",
+       {"plan memory", "Says what one GPU holds of a training, item by item, and if it fits.",
+        parse_as<PlanMemoryOptions>}},
+  };
+  return table;
+}
+
 std::vector<std::string> section_names() {
   std::vector<std::string> names = command_names();
   names.emplace_back(show_pipeline);
+  for (const PlanEntry& plan : plans()) {
+    names.push_back(plan.entry.name);
+  }
   return names;
 }
 
@@ -340,6 +360,31 @@ Command parse_show(const CommandEntry& entry, const std::vector<std::string>& ar
                     pipeline_word, fmt::join(known, ", ")));
   }
   return parse_as<ShowOptions>(entry, arguments);
+}
+
+// `plan` is followed by what is planned.
+Command parse_plan(const CommandEntry& entry, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  std::string list;
+  for (const PlanEntry& plan : plans()) {
+    words.push_back(plan.word);
+    list += fmt::format("  {:<12}{}\n", plan.entry.name, plan.entry.summary);
+  }
+  const std::string word = arguments.empty() ? "" : arguments.front();
+  if (word == "--help" || word == "-h") {
+    return Text{
+        fmt::format("{}\n\n{}\nAfter each, --help prints its options.\n", entry.summary, list)};
+  }
+  for (const PlanEntry& plan : plans()) {
+    if (word == plan.word) {
+      return plan.entry.parse(plan.entry, {arguments.begin() + 1, arguments.end()});
+    }
+  }
+  if (word.empty() || word.starts_with('-')) {
+    throw UsageError(fmt::format("plan: what to plan is missing behind it; there are:\n{}", list));
+  }
+  throw UsageError(
+      fmt::format("plan: '{}': did you mean {}? There are:\n{}", word, nearest(word, words), list));
 }
 
 std::string list_of_commands() {

@@ -17,6 +17,9 @@
 #include "models/model.h"
 #include "parallel/pipeline_schedule.h"
 #include "parallel/strategy.h"
+#include "planner/layout.h"
+#include "planner/memory.h"
+#include "planner/model_input.h"
 #include "runtime/backend.h"
 #include "runtime/bytes.h"
 #include "runtime/dtype.h"
@@ -191,14 +194,50 @@ struct DoctorOptions {
   std::string settings;  // as for show
 };
 
+// What a plan is of, as far as it was said; plan_setup.h fills in the rest and says from where.
+struct PlannedTraining {
+  ModelQuestion model;
+  std::int64_t gpus = 0;                     // 0: as many as the degrees say
+  Layout layout{.data = 0, .schedule = ""};  // 0 and empty: not given
+  std::optional<DType> precision;
+  std::optional<DType> gradient_precision;
+  MemoryOptions memory;
+  std::string gpu;      // in the hardware table; empty: none
+  Bytes gpu_memory{0};  // 0: as `gpu` has
+};
+
+// Whose memory is planned: a GPU's, as publications count it, or our own runtime's.
+enum class Accounting : std::uint8_t { gpu, ringworld };
+inline constexpr Accounting all_accountings[] = {Accounting::gpu, Accounting::ringworld};
+std::string_view name_of(Accounting accounting);
+
+// Whose arithmetic: ours, or another calculator's.
+enum class Convention : std::uint8_t { none, lesson, deepspeed, megatron };
+inline constexpr Convention all_conventions[] = {Convention::none, Convention::lesson,
+                                                 Convention::deepspeed, Convention::megatron};
+std::string_view name_of(Convention convention);
+
+// plan memory.
+struct PlanMemoryOptions : PlannedTraining {
+  Accounting accounting = Accounting::gpu;
+  Convention convention = Convention::none;
+  std::string largest_layer;       // parameters, for deepspeed; empty: the model's
+  std::int64_t gpus_per_node = 0;  // 0: all GPUs are on one
+  int threads = 1;                 // of each rank, for ringworld
+  bool verify = false;
+  std::string svg;       // path; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
 // Help or version: to be printed by one rank, and that is all.
 struct Text {
   std::string text;
 };
 
-using Command =
-    std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions, CallOptions,
-                 BenchOptions, CompareOptions, CapabilitiesOptions, DoctorOptions>;
+using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions,
+                             CallOptions, BenchOptions, CompareOptions, CapabilitiesOptions,
+                             DoctorOptions, PlanMemoryOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

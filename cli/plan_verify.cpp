@@ -58,7 +58,7 @@ bool is_small(const Transformer& model, const Layout& layout, const RuntimeMemor
          layout.data * (planned.device.total_peak + planned.host.total_held) <= most_memory;
 }
 
-// On every rank of the job; rank 0's ledgers are the result.
+// On every rank of the job; rank 0's ledgers are what is compared, other ranks have none.
 std::vector<Verified> run_two_steps(const TrainOptions& o, const RuntimeMemory& planned,
                                     Transport& transport) {
   const BatchPlan batches = check_training(o, transport.world_size());
@@ -72,6 +72,9 @@ std::vector<Verified> run_two_steps(const TrainOptions& o, const RuntimeMemory& 
                   rank.communicator(), data, options);
   trainer.step();
   const Ledger device = trainer.step().ledger;
+  if (transport.rank() != 0) {
+    return {};
+  }
   const auto ledger_of = [](const auto* tier) {
     return tier == nullptr ? std::optional<Ledger>() : tier->ledger();
   };
@@ -90,7 +93,7 @@ bool Verification::holds() const {
   return std::ranges::all_of(items, &Verified::holds);
 }
 
-TrainOptions training_of(const Transformer& m, const Layout& l, int threads) {
+TrainOptions training_of(const Transformer& m, const Layout& l, const RuntimeOptions& options) {
   if (const std::string why = runtime_refusal(m, l); !why.empty()) {
     throw UsageError(why);
   }
@@ -118,18 +121,24 @@ TrainOptions training_of(const Transformer& m, const Layout& l, int threads) {
   if (l.offload_to_file) {
     o.offload.path = std::string(1, '.');
   }
-  o.resources.threads = threads;
+  // SGD without momentum keeps no state.
+  o.optimizer.kind = options.optimizer_states == 2 ? OptimizerKind::adamw : OptimizerKind::sgd;
+  o.optimizer.momentum = options.optimizer_states == 0 ? 0 : o.optimizer.momentum;
+  o.resources.threads = options.threads;
   return o;
 }
 
-std::string command_of(const Transformer& m, const Layout& l) {
-  const TrainOptions o = training_of(m, l, 1);
+std::string command_of(const Transformer& m, const Layout& l, const RuntimeOptions& options) {
+  const TrainOptions o = training_of(m, l, options);
   std::string command = fmt::format(
       "mpiexec -n {} ringworld train --data FILE --model gpt2 --layers {} --heads {} --width {} "
       "--hidden {} --vocabulary {} --context {} --precision {} --strategy {} --micro-batch {} "
       "--global-batch {} --sequence-length {}",
       l.data, m.layers, m.heads, m.width, m.hidden, m.vocabulary, m.context, name_of(l.precision),
       o.strategy.name, o.micro_batch, o.global_batch, l.sequence_length);
+  if (options.optimizer_states < 2) {
+    command += fmt::format(" --optimizer sgd --momentum {}", o.optimizer.momentum);
+  }
   if (l.recompute != Recompute::none) {
     command += fmt::format(" --checkpoint-activations {}", to_string(o.recomputation));
   }
@@ -140,10 +149,10 @@ std::string command_of(const Transformer& m, const Layout& l) {
   return command;
 }
 
-std::vector<Verification> verify_memory(const Transformer& m, const Layout& l, int threads,
-                                        Transport& transport) {
-  const TrainOptions o = training_of(m, l, threads);
-  const RuntimeMemory planned = plan_runtime_memory(m, l, {.threads = threads});
+std::vector<Verification> verify_memory(const Transformer& m, const Layout& l,
+                                        const RuntimeOptions& options, Transport& transport) {
+  const TrainOptions o = training_of(m, l, options);
+  const RuntimeMemory planned = plan_runtime_memory(m, l, options);
   const DryRun dry = dry_run(o, 0, static_cast<int>(l.data));
   std::vector<Verification> all;
   all.push_back({fmt::format("dry run of rank 0 of {}", l.data),

@@ -13,10 +13,12 @@
 namespace ringworld {
 
 // The training that a plan is of. Throws UsageError for what runtime_refusal() refuses.
-TrainOptions training_of(const Transformer& model, const Layout& layout, int threads);
+TrainOptions training_of(const Transformer& model, const Layout& layout,
+                         const RuntimeOptions& options);
 
 // The command that runs it here.
-std::string command_of(const Transformer& model, const Layout& layout);
+std::string command_of(const Transformer& model, const Layout& layout,
+                       const RuntimeOptions& options);
 
 // One item, planned and measured.
 struct Verified {
@@ -37,7 +39,7 @@ struct Verification {
 
 // The dry run of rank 0; and, on as many ranks as the plan has, with a model so small that they
 // take seconds, two real steps. Every rank calls; what is not run is not there.
-std::vector<Verification> verify_memory(const Transformer& model, const Layout& layout, int threads,
-                                        Transport& transport);
+std::vector<Verification> verify_memory(const Transformer& model, const Layout& layout,
+                                        const RuntimeOptions& options, Transport& transport);
 
 }  // namespace ringworld

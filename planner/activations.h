@@ -1,7 +1,7 @@
-// What forward keeps of one layer for its backward, on a GPU: the published accounting (Korthikanti
-// et al., Reducing Activation Recomputation in Large Transformer Models, 2022, section 4), item by
-// item, so that it holds for other shapes and formats, too. With the paper's own (GPT, 16 bits,
-// dropout, attention's scores in memory) the sum is its s b h (34 + 5 a s / h).
+// What forward keeps of one layer for its backward, on a GPU: the published accounting
+// (Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022,
+// section 4), item by item, so that it holds for other shapes and formats, too. With the paper's
+// own (GPT, 16 bits, dropout, attention's scores in memory) the sum is its s b h (34 + 5 a s / h).
 #pragma once
 
 #include <cstdint>

@@ -21,6 +21,7 @@ ConventionReport lesson_memory(const LessonQuestion& q) {
   const auto p = static_cast<double>(q.parameters);
   const auto size = static_cast<double>(q.precision_bytes);
   ConventionReport report{.title = "the lesson's calculator",
+                          .letters = fmt::format("P = {} parameters", q.parameters),
                           .unit = "GB",
                           .bytes_of_unit = 1e9,
                           .rows = {},
@@ -79,6 +80,10 @@ ConventionReport deepspeed_memory(const DeepSpeedQuestion& q) {
   const double of_node = 1.0 / static_cast<double>(q.nodes);
   const double largest = 4 * static_cast<double>(q.largest_layer);
   ConventionReport report{.title = "DeepSpeed's estimators of model states",
+                          .letters = fmt::format("P = {} parameters, L = {} of them in the largest "
+                                                 "layer, N = {} GPUs, n = {} of them in a node",
+                                                 q.parameters, q.largest_layer,
+                                                 q.gpus_per_node * q.nodes, q.gpus_per_node),
                           .unit = "GiB",
                           .bytes_of_unit = gib,
                           .rows = {},
@@ -107,16 +112,19 @@ ConventionReport deepspeed_memory(const DeepSpeedQuestion& q) {
   add("zero3, all offloaded", largest, p * std::max(4 * per_node, 18 * of_node) * buffers,
       "4 L; host P max(4 n, 18 / nodes) x 1.5");
   report.differences = {
-      "Model states alone: activations, logits, workspace and the libraries' own memory, which may "
+      "Model states alone: activations, logits, workspace and the libraries' own memory, which "
+      "may "
       "be many times as much, are not there.",
       "4 L: the largest layer L once, with weights and gradients of 2 bytes. Our zero3 has two "
       "neighbouring units' weights, and their gradients in the precision given.",
-      "18 P / N under zero3 has 2 for weights, 16 for gradients, master and moments in 32 bits, as "
+      "18 P / N under zero3 has 2 for weights, 16 for gradients, master and moments in 32 bits, "
+      "as "
       "ours with gradients in 32 bits; zero2's 4 P + 16 P / N has 16-bit gradients whole beside "
       "their 32-bit shards, where ours has shards alone.",
       "Host memory is the state times 1.5 for buffers, at least 4 P for each GPU, which the "
       "model takes while it is made; ours is the state alone.",
-      "zero1: DeepSpeed has no estimator for it; the row is the ZeRO paper's, with the host as for "
+      "zero1: DeepSpeed has no estimator for it; the row is the ZeRO paper's, with the host as "
+      "for "
       "zero2."};
   return report;
 }

@@ -21,7 +21,8 @@ struct ConventionRow {
 
 struct ConventionReport {
   std::string title;
-  std::string unit;  // "GB", "GiB" or "MiB": what the calculator prints
+  std::string letters;  // what the arithmetic's stand for
+  std::string unit;     // "GB", "GiB" or "MiB": what the calculator prints
   double bytes_of_unit = 1e9;
   std::vector<ConventionRow> rows;
   // What the rows add up to; none: they are alternatives.
@@ -29,7 +30,8 @@ struct ConventionReport {
   std::vector<std::string> differences;  // where our own accounting counts otherwise
 };
 
-// --- The lesson ----------------------------------------------------------------------------------
+// --- The lesson
+// ----------------------------------------------------------------------------------
 
 struct LessonShape {
   std::int64_t sequence_length;
@@ -50,7 +52,8 @@ ConventionReport lesson_memory(const LessonQuestion& question);
 // GPUs of so many bytes that its states, fully sharded, need; activations are not counted.
 std::int64_t lesson_smallest_gpus(const LessonQuestion& question, double device_bytes);
 
-// --- DeepSpeed -----------------------------------------------------------------------------------
+// --- DeepSpeed
+// -----------------------------------------------------------------------------------
 
 struct DeepSpeedQuestion {
   std::int64_t parameters = 0;
@@ -65,7 +68,8 @@ ConventionReport deepspeed_memory(const DeepSpeedQuestion& question);
 // The largest one of embedding and layers.
 std::int64_t largest_layer(const Transformer& model);
 
-// --- Megatron-LM ---------------------------------------------------------------------------------
+// --- Megatron-LM
+// ---------------------------------------------------------------------------------
 
 // The report of theoretical memory that Megatron-LM prints at its start
 // (megatron/training/theoretical_memory_usage.py), of the first pipeline stage, in MiB: with

@@ -151,7 +151,8 @@ std::string refuse_batch(const Layout& l, const Transformer& model) {
   if (l.global_batch != 0 && (l.global_batch < 0 || l.global_batch % at_once != 0)) {
     const std::int64_t below = std::max(at_once, l.global_batch / at_once * at_once);
     return fmt::format(
-        "global batch {} is not a multiple of data {} x micro-batch {} = {}; the nearest that are: "
+        "global batch {} is not a multiple of data {} x micro-batch {} = {}; the nearest that "
+        "are: "
         "{} or {}",
         l.global_batch, l.data, l.micro_batch, at_once, below, below + at_once);
   }

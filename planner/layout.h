@@ -72,8 +72,8 @@ struct Layout {
   std::int64_t gpus() const { return data * tensor * pipeline * context; }
   // Of each data-parallel rank in a step.
   std::int64_t micro_batches() const;
-  // Ranks over which dense parameters are sharded: data-parallel and context-parallel ones hold the
-  // same.
+  // Ranks over which dense parameters are sharded: data-parallel and context-parallel ones hold
+  // the same.
   std::int64_t sharding_ranks() const { return shard_group > 0 ? shard_group : data * context; }
 };
 

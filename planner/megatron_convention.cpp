@@ -74,11 +74,15 @@ ConventionReport megatron_memory(const Transformer& m, const Layout& l, std::int
   }
   activations = first_formula ? activations / tensor : activations * 1.05;
 
-  ConventionReport report{.title = "Megatron-LM's report of theoretical memory, first stage",
-                          .unit = "MiB",
-                          .bytes_of_unit = mib,
-                          .rows = {},
-                          .differences = {}};
+  ConventionReport report{
+      .title = "Megatron-LM's report of theoretical memory, first stage",
+      .letters = fmt::format("s tokens, b sequences, h width, ffn hidden, L layers, "
+                             "t tensor, d data, and {} rows of the vocabulary",
+                             rows),
+      .unit = "MiB",
+      .bytes_of_unit = mib,
+      .rows = {},
+      .differences = {}};
   report.rows.push_back(
       {.name = "weights and optimizer",
        .device = shard * of_parameter,
@@ -93,7 +97,8 @@ ConventionReport megatron_memory(const Transformer& m, const Layout& l, std::int
   report.differences = {
       "Biases, learned positions and the router are not among the parameters, and every stage has "
       "the mean number of layers; here each stage has its own.",
-      "18 bytes for each parameter, or 6 + 12 / d where the optimizer is distributed: gradients in "
+      "18 bytes for each parameter, or 6 + 12 / d where the optimizer is distributed: gradients "
+      "in "
       "32 bits. Here gradients and weights are sharded, too, where that is asked for.",
       "Activations of full recomputation, fused attention, 32-bit training, experts and latent "
       "attention are those of a GPT that recomputes scores; gated feed-forward parts keep 4 bytes "

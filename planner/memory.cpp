@@ -195,8 +195,8 @@ class StagePlan {
     }
   }
 
-  // Bytes of `of_token` for each token of a micro-batch, which tensor ranks share out with sequence
-  // parallelism.
+  // Bytes of `of_token` for each token of a micro-batch, which tensor ranks share out with
+  // sequence parallelism.
   std::int64_t whole(std::int64_t of_token) const {
     return of_token * tokens_at_once(l_) / (l_.sequence_parallel ? l_.tensor : 1);
   }
@@ -224,8 +224,8 @@ class StagePlan {
     }
   }
 
-  // Elements of the two neighbouring units that are largest together, all whole: one computes while
-  // the other comes or goes.
+  // Elements of the two neighbouring units that are largest together, all whole: one computes
+  // while the other comes or goes.
   std::int64_t two_units() const {
     Elements largest;
     for (const LayerRange& chunk : chunks_) {
@@ -254,8 +254,8 @@ class StagePlan {
     if (l_.pipeline > 1) {
       add(MemoryItem::communication, 2 * whole(size * m_.width));  // one comes, one goes
     }
-    // In backward, gradients of the feed-forward part's insides and of its input; of the logits, in
-    // the precision of the weights.
+    // In backward, gradients of the feed-forward part's insides and of its input; of the logits,
+    // in the precision of the weights.
     const std::int64_t hidden =
         m_.experts ? std::max(m_.experts->dense_layers > 0 ? m_.hidden : 0,
                               m_.experts->hidden * (m_.experts->active + m_.experts->shared))

@@ -22,8 +22,8 @@ std::vector<MemoryAdvice> what_would_fit(const Transformer& model, const Layout&
                                          const MemoryOptions& options, Bytes budget,
                                          std::size_t most = 3);
 
-// The fewest GPUs that the layout fits on with more or fewer data-parallel ranks, each with as many
-// micro-batches. None: not on 2^20 of them either, as with nothing sharded.
+// The fewest GPUs that the layout fits on with more or fewer data-parallel ranks, each with as
+// many micro-batches. None: not on 2^20 of them either, as with nothing sharded.
 std::optional<MemoryAdvice> smallest_data_degree(const Transformer& model, const Layout& layout,
                                                  const MemoryOptions& options, Bytes budget);
 

@@ -141,8 +141,11 @@ void read_llama(Fields& f, Transformer& m, const std::string& type) {
   if (type == "qwen2") {
     m.query_key_value_bias = true;
     f.say("bias of queries, keys and values", "yes", "model_type qwen2");
-  } else if (f.flag_or("attention_bias", "bias of attention", false) && type != "deepseek_v3") {
-    f.fail("attention_bias", "is true; biases of Llama's attention are not counted here");
+  }
+  for (const char* field : {"attention_bias", "mlp_bias"}) {
+    if (f.flag_or(field, fmt::format("{} of the file", field), false)) {
+      f.fail(field, "is true; such biases are not counted here");
+    }
   }
   if (type == "mixtral") {
     m.experts = Experts{.count = f.integer("num_local_experts", "experts"),
@@ -156,6 +159,9 @@ void read_llama(Fields& f, Transformer& m, const std::string& type) {
                         .hidden = f.integer("moe_intermediate_size", "hidden of an expert"),
                         .dense_layers = f.integer("first_k_dense_replace", "dense layers"),
                         .router_bias = true};
+    if (f.integer_or("moe_layer_freq", "every n-th layer has experts", 1, "not given") != 1) {
+      f.fail("moe_layer_freq", "is not 1; layers with and without experts in turn are not counted");
+    }
   }
 }
 

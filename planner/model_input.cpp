@@ -16,6 +16,7 @@ namespace {
 
 constexpr double most_parameters = 1e18;
 constexpr std::int64_t largest_dimension = std::int64_t{1} << 31;
+constexpr std::int64_t most_layers = 100'000;
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -63,7 +64,7 @@ std::int64_t gated_hidden(std::int64_t width) {
 
 Transformer family_base(const std::string& family) {
   Transformer model;
-  model.name = "a model";
+  model.name = "of these dimensions";
   if (family == "gpt") {
     model.source =
         "dimensions given; the rest as GPT-2: layer norms, biases, learned positions, tied "
@@ -117,12 +118,12 @@ void change_dimensions(const ModelQuestion& q, ModelAnswer& answer, bool from_no
   } else if (!heads) {
     changes.apply("kv-heads", q.kv_heads, m.kv_heads);
   }
-  if (width && !heads && m.head_size > 0 && m.width % m.head_size == 0) {
+  if (!m.latent && width && !heads && m.head_size > 0 && m.width % m.head_size == 0) {
     m.heads = m.width / m.head_size;
     m.kv_heads = m.heads % m.kv_heads == 0 ? m.kv_heads : m.heads;
     changes.assume("heads", fmt::format("{}, {} of keys and values", m.heads, m.kv_heads),
                    fmt::format("of {} elements, as the model's; --heads", m.head_size));
-  } else if (width || heads) {
+  } else if (!m.latent && (width || heads)) {
     if (m.width % m.heads != 0) {
       throw UsageError(
           fmt::format("--heads: {} heads do not divide width {}; give others", m.heads, m.width));
@@ -134,6 +135,9 @@ void change_dimensions(const ModelQuestion& q, ModelAnswer& answer, bool from_no
     changes.assume("hidden", fmt::format("{}", m.hidden),
                    m.gated_mlp ? "8/3 of the width, in multiples of 256; --hidden"
                                : "4 times the width; --hidden");
+  }
+  if (m.experts && m.experts->dense_layers == 0) {
+    m.experts->hidden = m.hidden;
   }
   if (!changes.apply("vocabulary", q.vocabulary, m.vocabulary) && from_nothing) {
     changes.assume("vocabulary", fmt::format("{}", m.vocabulary), "the family's; --vocabulary");
@@ -239,10 +243,11 @@ Transformer plausible_transformer(std::int64_t parameters) {
     }
   }
   if (best.layers == 0) {
-    throw UsageError(fmt::format(
-        "--params: {} is too small for a vocabulary of 128256; give --layers, --width, --heads and "
-        "--vocabulary",
-        parameters));
+    throw UsageError(
+        fmt::format("--params: {} is too small for a vocabulary of 128256; give --layers, "
+                    "--width, --heads and "
+                    "--vocabulary",
+                    parameters));
   }
   // What is missing, in feed-forward columns of 64 on every layer.
   const std::int64_t step = 3 * best.width * best.layers * 64;
@@ -277,11 +282,11 @@ ModelAnswer answer(const ModelQuestion& q) {
     result = by_dimensions(q);
   }
   change_dimensions(q, result, named == 0);
-  if (named == 0) {
-    result.model.name = fmt::format("{} model", count_text(count_parameters(result.model).total()));
-  }
   if (std::string reason = refusal(result.model); !reason.empty()) {
     throw UsageError(fmt::format("model {}: {}", result.model.name, reason));
+  }
+  if (named == 0) {
+    result.model.name = fmt::format("{} model", count_text(count_parameters(result.model).total()));
   }
   return result;
 }
@@ -292,8 +297,9 @@ std::string refusal(const Transformer& m) {
       {"kv-heads", m.kv_heads}, {"hidden", m.hidden}, {"vocabulary", m.vocabulary},
       {"context", m.context}};
   for (const auto& [name, value] : dimensions) {
-    if (value < 1 || value > largest_dimension) {
-      return fmt::format("{} is {}; it is from 1 to {}", name, value, largest_dimension);
+    const std::int64_t most = name == "layers" ? most_layers : largest_dimension;
+    if (value < 1 || value > most) {
+      return fmt::format("{} is {}; it is from 1 to {}", name, value, most);
     }
   }
   if (m.heads % m.kv_heads != 0) {
@@ -303,6 +309,10 @@ std::string refusal(const Transformer& m) {
   if (m.experts && (m.experts->active < 1 || m.experts->active > m.experts->count)) {
     return fmt::format("{} of {} experts are active; it is from 1 to {}", m.experts->active,
                        m.experts->count, m.experts->count);
+  }
+  if (m.experts && m.experts->dense_layers > m.layers) {
+    return fmt::format("the first {} layers have no experts, but there are {}",
+                       m.experts->dense_layers, m.layers);
   }
   // As a sum of doubles, so that it cannot overflow.
   const double estimate = static_cast<double>(m.layers) * 4 * static_cast<double>(m.width) *

@@ -166,9 +166,9 @@ class StrategyBooks {
   std::vector<Group*> reducing_;
 };
 
-// One micro-batch over the chain of units (parallel/micro_batch.cpp): embedding, blocks, head. With
-// full recomputation only a unit's input is kept, but the head, whose backward follows at once,
-// keeps all.
+// One micro-batch over the chain of units (parallel/micro_batch.cpp): embedding, blocks, head.
+// With full recomputation only a unit's input is kept, but the head, whose backward follows at
+// once, keeps all.
 void run_micro_batch(int units, bool recomputes, StrategyBooks& strategy, RuntimeUnits& model) {
   const auto keeps = [&](int unit) { return !recomputes || unit + 1 == units; };
   for (int unit = 0; unit < units; ++unit) {

@@ -31,8 +31,8 @@ struct RuntimeMemory {
 // Why our runtime does not train this; empty: it does.
 std::string runtime_refusal(const Transformer& model, const Layout& layout);
 
-// Of rank 0, whose shards are the largest; all ranks are on one machine. Throws UsageError for what
-// runtime_refusal() refuses.
+// Of rank 0, whose shards are the largest; all ranks are on one machine. Throws UsageError for
+// what runtime_refusal() refuses.
 RuntimeMemory plan_runtime_memory(const Transformer& model, const Layout& layout,
                                   const RuntimeOptions& options = {});
 

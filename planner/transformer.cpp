@@ -7,8 +7,8 @@ std::int64_t norm_parameters(const Transformer& model, std::int64_t width) {
   return model.norm == NormKind::layer ? 2 * width : width;
 }
 
-// Projections between the width and queries, keys and values, and back. All biases but the output's
-// are split as their weights are.
+// Projections between the width and queries, keys and values, and back. All biases but the
+// output's are split as their weights are.
 void add_attention(const Transformer& model, LayerParameters& layer) {
   const std::int64_t width = model.width;
   const std::int64_t inner = model.attention_width();

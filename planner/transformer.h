@@ -1,9 +1,9 @@
 // The shape of a decoder-only transformer, and how many parameters it has: exact, by part, total
 // and active for one token.
 //
-// A layer is attention and a feed-forward part, each behind a norm. Shapes below are written with C
-// the width, H the hidden width of the feed-forward part, V the vocabulary, a heads of d elements
-// each, and k heads of keys and values.
+// A layer is attention and a feed-forward part, each behind a norm. Shapes below are written with
+// C the width, H the hidden width of the feed-forward part, V the vocabulary, a heads of d
+// elements each, and k heads of keys and values.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct LatentAttention {
 
 struct Transformer {
   std::string name;
-  std::string source;  // where the shape is from: paper and table, or the publisher's configuration
+  std::string source;  // of the shape: paper and table, or the publisher's configuration
 
   std::int64_t layers = 0;
   std::int64_t width = 0;
@@ -53,7 +53,7 @@ struct Transformer {
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;  // longest sequence; the rows of learned positions
 
-  bool gated_mlp = false;             // three matrices instead of two (Shazeer, GLU Variants, 2020)
+  bool gated_mlp = false;             // three matrices, not two (Shazeer, GLU Variants, 2020)
   bool query_key_value_bias = false;  // as Qwen's
   bool linear_bias = false;           // of attention's output and of the feed-forward part
   NormKind norm = NormKind::rms;

@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/transformer.h"
 #include "runtime/error.h"
@@ -135,8 +136,8 @@ void add_gpt(std::vector<Transformer>& all) {
   megatron("megatron-310b", 128, 16384, 96);
   megatron("megatron-530b", 128, 20480, 105);
   megatron("megatron-1t", 160, 25600, 128);
-  all.push_back(gpt("mt-nlg-530b", "Smith et al., MT-NLG, 2022, section 3.1", 105, 20480, 128, 160,
-                    50272, 2048));
+  all.push_back(gpt("mt-nlg-530b", "Smith et al., MT-NLG, 2022; rows as padded", 105, 20480, 128,
+                    160, 50272, 2048));
 
   const auto korthikanti = [&](std::string name, std::int64_t heads, std::int64_t width,
                                std::int64_t layers) {
@@ -158,7 +159,7 @@ void add_llama(std::vector<Transformer>& all) {
   all.push_back(llama("llama2-7b", second, {32, 4096, 32, 32, 11008, 32000, 4096}));
   all.push_back(llama("llama2-13b", second, {40, 5120, 40, 40, 13824, 32000, 4096}));
   all.push_back(llama("llama2-70b", second, {80, 8192, 64, 8, 28672, 32000, 4096}));
-  all.push_back(llama("tinyllama", "Zhang et al., TinyLlama, 2024, table 2",
+  all.push_back(llama("tinyllama", "Zhang et al., TinyLlama, 2024; config.json of the release",
                       {22, 2048, 32, 4, 5632, 32000, 2048}));
 
   const std::string third = "Dubey et al., Llama 3, 2024, table 3";
@@ -228,15 +229,25 @@ std::vector<std::string> transformer_names() {
 
 const Transformer& find_transformer(std::string_view name) {
   const std::string wanted = lower(name);
+  std::vector<std::string>
+      begun;  // "llama3" means one of those, however few letters others are away
   for (const Transformer& model : transformer_presets()) {
     if (model.name == wanted) {
       return model;
     }
+    if (!wanted.empty() && model.name.starts_with(wanted)) {
+      begun.push_back(model.name);
+    }
   }
-  throw UsageError(fmt::format(
-      "'{}': unknown model; did you mean {}? Others by --params, by --layers, --width and --heads, "
-      "or from a --model-config file; ringworld plan memory --help lists all names",
-      name, nearest(wanted, transformer_names())));
+  if (!begun.empty()) {
+    throw UsageError(
+        fmt::format("'{}': unknown model; did you mean {}?", name, fmt::join(begun, ", ")));
+  }
+  throw UsageError(
+      fmt::format("'{}': unknown model; did you mean {}? Others by --params, by --layers, --width "
+                  "and --heads, "
+                  "or from a --model-config file; ringworld plan memory --help lists all names",
+                  name, nearest(wanted, transformer_names())));
 }
 
 }  // namespace ringworld

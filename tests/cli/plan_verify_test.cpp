@@ -1,5 +1,5 @@
-// The planner's account of what our runtime holds, against the dry run of the same training: equal,
-// to the byte.
+// The planner's account of what our runtime holds, against the dry run of the same training:
+// equal, to the byte.
 #include "cli/plan_verify.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ void expect_same(const char* model, const Layout& layout) {
       fmt::format("{} in {}, {}, {} micro-batches", model, name_of(layout.precision),
                   describe(layout), layout.micro_batches());
   const RuntimeMemory planned = plan_runtime_memory(m, layout, {.threads = threads});
-  const DryRun run = dry_run(training_of(m, layout, threads), 0, static_cast<int>(layout.gpus()));
+  const DryRun run =
+      dry_run(training_of(m, layout, {.threads = threads}), 0, static_cast<int>(layout.gpus()));
   for (std::size_t c = 0; c < category_count; ++c) {
     EXPECT_EQ(planned.device.peak[c], run.device.peak[c])
         << what << ": " << name_of(static_cast<Category>(c));

@@ -24,7 +24,8 @@ Transformer of_parameters(std::int64_t parameters) {
           .tied_head = true};
 }
 
-// --- ZeRO ----------------------------------------------------------------------------------------
+// --- ZeRO
+// ----------------------------------------------------------------------------------------
 
 // Rajbhandari et al., SC 2020, table 1: GB per device, with 16-bit gradients (K = 12). The paper
 // rounds some cells and truncates others.
@@ -114,7 +115,8 @@ TEST(Offload, TakesItemsToTheTier) {
             Bytes(8 * parameters));
 }
 
-// --- Activations ---------------------------------------------------------------------------------
+// --- Activations
+// ---------------------------------------------------------------------------------
 
 constexpr ActivationOptions papers{.fused_attention = false, .dropout = true};
 
@@ -160,8 +162,8 @@ TEST(Activations, OfOneLayerOfGpt2) {
   EXPECT_EQ(bytes({.recompute = Recompute::full}), 1'572'864);
 }
 
-// Section 4.2.2: the first stage holds p micro-batches of L / p layers, with v chunks 1 + (p - 1) /
-// (p v) times as many, and a byte of the embedding's mask for each of p micro-batches.
+// Section 4.2.2: the first stage holds p micro-batches of L / p layers, with v chunks 1 + (p - 1)
+// / (p v) times as many, and a byte of the embedding's mask for each of p micro-batches.
 TEST(Activations, OfAPipelinesFirstStage) {
   struct Row {
     const char* model;
@@ -212,7 +214,8 @@ TEST(Activations, WithoutScoresAndMasks) {
   EXPECT_EQ(kept_bytes(layer_activations(m, layout, {}, 0), layout), (32 * 768 + 4 * 12) * 1024);
 }
 
-// --- Stages --------------------------------------------------------------------------------------
+// --- Stages
+// --------------------------------------------------------------------------------------
 
 TEST(Stages, TheFullestIsNamedAndTheyAddUpToTheModel) {
   Transformer m = find_transformer("llama2-7b");
