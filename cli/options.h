@@ -20,6 +20,8 @@
 #include "planner/layout.h"
 #include "planner/memory.h"
 #include "planner/model_input.h"
+#include "planner/search.h"
+#include "planner/step.h"
 #include "runtime/backend.h"
 #include "runtime/bytes.h"
 #include "runtime/dtype.h"
@@ -230,6 +232,56 @@ struct PlanMemoryOptions : PlannedTraining {
   std::string settings;  // as for show
 };
 
+// Which machines there are besides the built-in ones, and how the program on them is written;
+// attention and dropout are memory's, too, and stand in MemoryOptions.
+struct PlannedMachine {
+  std::string hardware;  // path; empty: the built-in table
+  Software software;
+  bool overlap_given = false;
+};
+
+// plan step.
+struct PlanStepOptions : PlannedTraining {
+  PlannedMachine machine;
+  std::string svg;       // path; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
+// plan cost.
+struct PlanCostOptions : PlannedTraining {
+  PlannedMachine machine;
+  std::string tokens;           // "15.6T"
+  std::optional<double> price;  // dollars of a GPU for an hour; none: the machine's
+  double overhead = 1.1;        // power of the building over that of the computers
+  std::string svg;              // path; empty: none
+  std::string json;             // as for show
+  std::string settings;         // as for show
+};
+
+// plan search. Of the layout only batch and sequence length are asked.
+struct PlanSearchOptions : PlannedTraining {
+  PlannedMachine machine;
+  std::vector<std::int64_t> gpu_counts;
+  SearchOrder order = SearchOrder::time;
+  std::int64_t keep = 10;
+  bool explain = false;
+  bool no_offload = false;
+  std::string tokens;           // empty: a billion
+  std::optional<double> price;  // as for plan cost
+  std::string json;             // as for show
+  std::string settings;         // as for show
+};
+
+// plan validate.
+struct PlanValidateOptions {
+  std::string hardware;  // as PlannedMachine's
+  bool all = false;
+  std::string markdown;  // path; "-": standard output; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
 // Help or version: to be printed by one rank, and that is all.
 struct Text {
   std::string text;
@@ -237,7 +289,8 @@ struct Text {
 
 using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions,
                              CallOptions, BenchOptions, CompareOptions, CapabilitiesOptions,
-                             DoctorOptions, PlanMemoryOptions>;
+                             DoctorOptions, PlanMemoryOptions, PlanStepOptions, PlanCostOptions,
+                             PlanSearchOptions, PlanValidateOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

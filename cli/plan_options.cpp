@@ -56,6 +56,8 @@ DType parse_planned_dtype(const OptionSet& set, const std::string& name, const s
   set.refuse_unknown(name, text, names);
 }
 
+}  // namespace
+
 void declare_model(OptionSet& set, ModelQuestion& model) {
   set.group("Model");
   set.text("model", model.preset, "NAME", "A published one; all names stand below.");
@@ -78,6 +80,8 @@ void declare_model(OptionSet& set, ModelQuestion& model) {
   set.text("family", model.family, "gpt|llama",
            "What a model without a name is like in what dimensions do not say; default: llama.");
 }
+
+namespace {
 
 void declare_layout(OptionSet& set, PlannedTraining& o) {
   Layout& l = o.layout;
@@ -134,6 +138,8 @@ void declare_layout(OptionSet& set, PlannedTraining& o) {
       });
 }
 
+}  // namespace
+
 void declare_precision(OptionSet& set, PlannedTraining& o) {
   set.group("Precision and kernels");
   const auto dtype = [&set](const std::string& name, std::optional<DType>& value,
@@ -170,8 +176,6 @@ void declare_precision(OptionSet& set, PlannedTraining& o) {
             values.front() == "0" ? Bytes(0) : parse_bytes(values.front(), "--reserve");
       });
 }
-
-}  // namespace
 
 std::string_view name_of(Accounting accounting) {
   return accounting == Accounting::gpu ? "gpu" : "ringworld";

@@ -113,7 +113,7 @@ class List {
     const double bytes = tokens_ * as_double(m_.width) * weight_ / (cut ? as_double(l_.tensor) : 1);
     const RankGroup group = group_of_axis(network_, l_.pipeline, l_.tensor * l_.context * l_.data);
     const double each = software_.paired_messages ? 2 : 4;
-    uses_.push_back({StepPart::pipeline, "send", "activations, gradients", group, bytes,
+    uses_.push_back({StepPart::pipeline, "send", "activations", group, bytes,
                      each * as_double(l_.chunks) * micro_batches_,
                      point_to_point_time(network_, group.per_node == group.ranks, bytes)});
   }

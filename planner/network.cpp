@@ -193,7 +193,7 @@ CollectiveTime all_to_all_time(const Network& network, const RankGroup& group, d
       base_latency.ring[simple] + (far > 0 ? net_latency.ring[simple] + network.card_latency / micro
                                            : within_latency(network).ring[simple]);
   return {latency * micro + std::max(near / network.within, far > 0 ? far / network.between : 0),
-          "pairwise", "Simple"};
+          "pairwise", ""};
 }
 
 CollectiveTime point_to_point_time(const Network& network, bool neighbours, double bytes) {
@@ -203,8 +203,7 @@ CollectiveTime point_to_point_time(const Network& network, bool neighbours, doub
   const double latency = base_latency.ring[simple] +
                          (neighbours ? within_latency(network).ring[simple]
                                      : net_latency.ring[simple] + network.card_latency / micro);
-  return {latency * micro + bytes / (neighbours ? network.within : network.between), "message",
-          "Simple"};
+  return {latency * micro + bytes / (neighbours ? network.within : network.between), "message", ""};
 }
 
 CollectiveTime flat_all_gather_time(const Network& network, const RankGroup& group, double bytes) {
@@ -215,7 +214,7 @@ CollectiveTime flat_all_gather_time(const Network& network, const RankGroup& gro
     return all_gather_time(network, group, bytes);
   }
   const double missing = bytes * as_double(group.ranks - 1) / as_double(group.ranks);
-  return {base_latency.ring[simple] * micro + missing / network.between, "flat", "Simple"};
+  return {base_latency.ring[simple] * micro + missing / network.between, "flat", ""};
 }
 
 double all_reduce_bus_bandwidth(std::int64_t ranks, double bytes, double seconds) {

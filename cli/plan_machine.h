@@ -1,0 +1,27 @@
+// The machine that a plan is for, and how the program on it is written: every value with its
+// source.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "planner/hardware.h"
+#include "planner/model_input.h"
+#include "planner/step.h"
+
+namespace ringworld {
+
+struct SettledMachine {
+  Machine machine;
+  Software software = {};
+  std::vector<Stated> stated = {};     // which machine and which program
+  std::vector<Stated> constants = {};  // of the machine, all that the times rest on
+};
+
+// `gpu` as --gpu, `memory` for what attention and dropout are. Throws UsageError where --gpu is
+// missing or unknown.
+SettledMachine settle_machine(const std::string& gpu, const PlannedMachine& asked,
+                              const MemoryOptions& memory);
+
+}  // namespace ringworld
