@@ -118,7 +118,10 @@ bool Validation::passes() const {
 
 Validation validate(const Machines& machines) {
   Validation validation;
-  validation.tables = validate_formulas(machines);
+  validation.tables = validate_formulas();
+  for (ValidationTable& table : validate_models(machines)) {
+    validation.tables.push_back(std::move(table));
+  }
   std::map<const PublishedStep*, double> left_out;
   std::map<const PublishedStep*, Layout> layouts;
   for (const auto& [name, rows] : rows_to_fit(machines)) {

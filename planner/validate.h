@@ -71,8 +71,10 @@ struct Validation {
 };
 Validation validate(const Machines& machines);
 
-// The tables that are exact or informing and have no step in them (validate_formulas.cpp).
-std::vector<ValidationTable> validate_formulas(const Machines& machines);
+// The tables that are exact.
+std::vector<ValidationTable> validate_formulas();
+// The models of network, kernels and whole trainings by themselves.
+std::vector<ValidationTable> validate_models(const Machines& machines);
 
 std::string to_markdown(const Validation& validation);
 

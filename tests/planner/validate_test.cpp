@@ -2,6 +2,8 @@
 #include "planner/validate.h"
 
 #include <cmath>
+#include <fstream>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -81,6 +83,13 @@ TEST(Validation, AWrongConstantIsFound) {
   machines.add(R"({"machines": [{"name": "A100-80GB", "matmul_share": 0.6, "source": "wrong"}]})",
                "planted");
   EXPECT_FALSE(validate(machines).passes());
+}
+
+// docs/validation.md is what plan validate --markdown writes: after a change, write it anew.
+TEST(Validation, TheDocumentIsUpToDate) {
+  std::ostringstream kept;
+  kept << std::ifstream(RINGWORLD_VALIDATION_DOCUMENT).rdbuf();
+  EXPECT_EQ(kept.str(), to_markdown(validation()));
 }
 
 TEST(Validation, TheTextHasEveryRow) {
