@@ -100,6 +100,7 @@ Json json_of(const PlanMemoryResult& r) {
   Json json = {{"schema", "ringworld.plan_memory"},
                {"version", 1},
                {"model", r.setup.model.name},
+               {"shape", describe(r.setup.model)},
                {"layout", describe(r.setup.layout)},
                {"gpus", r.setup.layout.gpus()},
                {"accounting", name_of(r.accounting)},

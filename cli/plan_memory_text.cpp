@@ -236,7 +236,8 @@ std::string verification_text(const PlanMemoryResult& r) {
 }  // namespace
 
 std::string text_of(const PlanMemoryResult& r) {
-  std::string text = fmt::format("{}\n{}\n", title_of(r.setup), stated_table(r.setup.stated));
+  std::string text = fmt::format("{}{}\n{}\n", title_of(r.setup),
+                                 paragraph(describe(r.setup.model)), stated_table(r.setup.stated));
   if (r.convention) {
     return text + convention_text(r);
   }

@@ -115,7 +115,8 @@ std::vector<MemoryAdvice> what_would_fit(const Transformer& model, const Layout&
 
 std::optional<MemoryAdvice> smallest_data_degree(const Transformer& model, const Layout& layout,
                                                  const MemoryOptions& options, Bytes budget) {
-  // Memory falls as ranks come: bisection, over degrees that the experts allow.
+  // Memory falls as ranks come, but where one rank gathers nothing: bisection from there on, over
+  // degrees that the experts allow.
   const std::int64_t unit = layout.expert > layout.context ? layout.expert / layout.context : 1;
   Layout free = layout;
   free.shard_group = 0;
@@ -125,10 +126,13 @@ std::optional<MemoryAdvice> smallest_data_degree(const Transformer& model, const
   };
   const std::int64_t most = std::max<std::int64_t>(
       1, most_gpus / (layout.tensor * layout.pipeline * layout.context * unit));
+  if (const MemoryAdvice one = tried(1); one.device <= budget) {
+    return one;
+  }
   if (tried(most).device > budget) {
     return {};
   }
-  std::int64_t low = 0;  // does not fit, or is none
+  std::int64_t low = 1;  // does not fit
   std::int64_t high = most;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;

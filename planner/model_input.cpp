@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -201,42 +202,38 @@ std::string count_text(std::int64_t count) {
 }
 
 Transformer plausible_transformer(std::int64_t parameters) {
-  // Heads of 128 elements (64 in small models), eight of keys and values, feed-forward 3.5 times
-  // the width: Llama 3's proportions. Of all widths the one whose depth comes nearest to width /
-  // 102, the aspect of Llama 3 70B, is taken; the feed-forward part then closes the gap.
+  // Llama 3's proportions: heads of 128 elements (64 in small models), eight of keys and values, a
+  // feed-forward part 3.5 times the width, and a width about 102 times the depth, as in 70B. Widths
+  // and depths are such that tensor and pipeline parallelism can divide them; the feed-forward part
+  // closes the gap to the size.
   constexpr double aspect = 8192.0 / 80;
+  const auto wanted = static_cast<double>(parameters);
   Transformer best;
-  double best_badness = 1e300;
-  for (std::int64_t width = 128; width <= 1 << 18;
-       width += width < 1024 ? 64 : width / 16 / 64 * 64) {
+  double best_badness = std::numeric_limits<double>::infinity();
+  const auto step_from = [](std::int64_t width) {
+    return width < 1024 ? 128 : width < 2048 ? 512 : (width / 8192 + 1) * 1024;
+  };
+  for (std::int64_t width = 128; width <= 1 << 18; width += step_from(width)) {
     Transformer model;
-    model.head_size = width < 2048 ? 64 : 128;
-    if (width % model.head_size != 0) {
-      continue;
-    }
     model.width = width;
+    model.head_size = width < 2048 ? 64 : 128;
     model.heads = width / model.head_size;
     model.kv_heads = model.heads % 8 == 0 ? 8 : model.heads;
     model.vocabulary = 128256;
     model.context = 8192;
     model.gated_mlp = true;
     model.tied_head = parameters < 4'000'000'000;
-    model.hidden = std::max<std::int64_t>(64, width * 7 / 2 / 64 * 64);
-    model.layers = 1;
-    const ParameterCount one = count_parameters(model);
-    model.layers = 2;
-    const std::int64_t of_layer = count_parameters(model).total() - one.total();
-    const double layers =
-        static_cast<double>(parameters - (one.total() - of_layer)) / static_cast<double>(of_layer);
-    model.layers = std::llround(layers);
+    model.hidden = width * 7 / 2;
+    const auto without_layers = static_cast<double>(count_parameters(model).total());
+    const auto of_layer = static_cast<double>(layer_parameters(model, 0).total());
+    const double depth = (wanted - without_layers) / of_layer;
+    const std::int64_t multiple = depth < 12 ? 1 : depth < 64 ? 2 : 4;
+    model.layers = std::llround(depth / static_cast<double>(multiple)) * multiple;
     if (model.layers < 1) {
       continue;
     }
-    const double shape = std::abs(
-        std::log(static_cast<double>(model.width) / static_cast<double>(model.layers) / aspect));
-    const double size = std::abs(std::log(static_cast<double>(count_parameters(model).total()) /
-                                          static_cast<double>(parameters)));
-    const double badness = shape + 20 * size;
+    const double badness =
+        std::abs(std::log(static_cast<double>(width) / static_cast<double>(model.layers) / aspect));
     if (badness < best_badness) {
       best_badness = badness;
       best = model;
@@ -245,16 +242,15 @@ Transformer plausible_transformer(std::int64_t parameters) {
   if (best.layers == 0) {
     throw UsageError(
         fmt::format("--params: {} is too small for a vocabulary of 128256; give --layers, "
-                    "--width, --heads and "
-                    "--vocabulary",
+                    "--width, --heads and --vocabulary",
                     parameters));
   }
-  // What is missing, in feed-forward columns of 64 on every layer.
-  const std::int64_t step = 3 * best.width * best.layers * 64;
-  const std::int64_t missing = parameters - count_parameters(best).total();
-  const auto columns = static_cast<std::int64_t>(
-      std::llround(static_cast<double>(missing) / static_cast<double>(step)));
-  best.hidden = std::max<std::int64_t>(64, best.hidden + 64 * columns);
+  // What is missing, in columns of the feed-forward part on every layer.
+  const std::int64_t columns = best.width < 4096 ? 64 : 256;
+  const auto step = static_cast<double>(3 * best.width * best.layers * columns);
+  const double missing = wanted - static_cast<double>(count_parameters(best).total());
+  best.hidden += columns * std::llround(missing / step);
+  best.hidden = std::max(columns, best.hidden / columns * columns);
   best.name = fmt::format("{} model", count_text(parameters));
   best.source = "a plausible shape for the size, in the proportions of Llama 3";
   return best;

@@ -1,5 +1,7 @@
 #include "planner/transformer.h"
 
+#include <fmt/format.h>
+
 namespace ringworld {
 namespace {
 
@@ -70,6 +72,29 @@ std::int64_t Transformer::attention_width() const {
 
 bool Transformer::has_experts(std::int64_t layer) const {
   return experts && layer >= experts->dense_layers;
+}
+
+std::string describe(const Transformer& m) {
+  std::string text = fmt::format("{} layers, width {}, {} heads", m.layers, m.width, m.heads);
+  if (m.latent) {
+    text += fmt::format(" of {} + {} with latent attention of rank {}", m.latent->plain_head,
+                        m.latent->rotary_head, m.latent->key_value_rank);
+  } else {
+    text += fmt::format(" of {}", m.head_size);
+    text += m.kv_heads < m.heads ? fmt::format(" ({} of keys and values)", m.kv_heads) : "";
+  }
+  if (!m.experts || m.experts->dense_layers > 0) {
+    text +=
+        fmt::format(", {} of {}", m.gated_mlp ? "gated feed-forward" : "feed-forward", m.hidden);
+  }
+  if (m.experts) {
+    const Experts& e = *m.experts;
+    text += fmt::format(", {} experts of {}, {} active", e.count, e.hidden, e.active);
+    text += e.shared > 0 ? fmt::format(" and {} shared", e.shared) : "";
+    text += e.dense_layers > 0 ? fmt::format(", from layer {} on", e.dense_layers) : "";
+  }
+  return text + fmt::format(", vocabulary {}{}, context {}", m.vocabulary,
+                            m.tied_head ? " with a tied head" : "", m.context);
 }
 
 std::int64_t LayerParameters::total() const {

@@ -69,6 +69,10 @@ struct Transformer {
   bool has_experts(std::int64_t layer) const;
 };
 
+// "32 layers, width 4096, 32 heads of 128 (8 of keys and values), gated feed-forward of 14336,
+// ...".
+std::string describe(const Transformer& model);
+
 // Parameters of one layer. Tensor parallelism (Shoeybi et al., Megatron-LM, 2019) gives a rank a
 // part of some, and all of the others.
 struct LayerParameters {

@@ -55,6 +55,11 @@ TEST(PlanMemory, SaysWhatAGpuHoldsAndIfItFits) {
                {"It does not fit H100-80GB", "Would fit on as many GPUs", "--sharding zero3"});
 }
 
+TEST(PlanMemory, ASizeAloneGivesAShapeThatIsPrinted) {
+  expect_facts(plan("--params 70B"), 0,
+               {"70.0B model", "layers, width", "a plausible shape for the size"});
+}
+
 TEST(PlanMemory, NoLineIsWiderThanAHundredColumns) {
   for (const char* arguments :
        {"--help", "--model deepseek-v3 --gpus 2048 --pipeline 16 --expert 64 --gpu H100-80GB",

@@ -111,6 +111,19 @@ TEST(Vocabulary, IsPaddedForTensorParallelism) {
   EXPECT_EQ(count_parameters(padded).total(), 124'475'904);
 }
 
+TEST(Presets, AreDescribed) {
+  EXPECT_EQ(describe(find_transformer("llama3-8b")),
+            "32 layers, width 4096, 32 heads of 128 (8 of keys and values), gated feed-forward of "
+            "14336, vocabulary 128256, context 8192");
+  EXPECT_EQ(describe(find_transformer("gpt2")),
+            "12 layers, width 768, 12 heads of 64, feed-forward of 3072, vocabulary 50257 with a "
+            "tied head, context 1024");
+  EXPECT_EQ(describe(find_transformer("deepseek-v3")),
+            "61 layers, width 7168, 128 heads of 128 + 64 with latent attention of rank 512, gated "
+            "feed-forward of 18432, 256 experts of 2048, 8 active and 1 shared, from layer 3 on, "
+            "vocabulary 129280, context 4096");
+}
+
 TEST(Presets, AnUnknownOneIsRefusedWithTheNearest) {
   expect_error<UsageError>([] { find_transformer("lama3-8b"); },
                            {"'lama3-8b'", "did you mean llama3-8b?"});
