@@ -204,8 +204,9 @@ struct PlannedTraining {
   std::optional<DType> precision;
   std::optional<DType> gradient_precision;
   MemoryOptions memory;
-  std::string gpu;      // in the hardware table; empty: none
-  Bytes gpu_memory{0};  // 0: as `gpu` has
+  std::string gpu;       // in the machine table; empty: none
+  std::string hardware;  // path of other machines; empty: the built-in table alone
+  Bytes gpu_memory{0};   // 0: as `gpu` has
 };
 
 // Whose memory is planned: a GPU's, as publications count it, or our own runtime's.
@@ -232,17 +233,15 @@ struct PlanMemoryOptions : PlannedTraining {
   std::string settings;  // as for show
 };
 
-// Which machines there are besides the built-in ones, and how the program on them is written;
-// attention and dropout are memory's, too, and stand in MemoryOptions.
-struct PlannedMachine {
-  std::string hardware;  // path; empty: the built-in table
+// How the program is written; attention and dropout are memory's, too, and stand in MemoryOptions.
+struct PlannedProgram {
   Software software;
   bool overlap_given = false;
 };
 
 // plan step.
 struct PlanStepOptions : PlannedTraining {
-  PlannedMachine machine;
+  PlannedProgram program;
   std::string svg;       // path; empty: none
   std::string json;      // as for show
   std::string settings;  // as for show
@@ -250,7 +249,7 @@ struct PlanStepOptions : PlannedTraining {
 
 // plan cost.
 struct PlanCostOptions : PlannedTraining {
-  PlannedMachine machine;
+  PlannedProgram program;
   std::string tokens;           // "15.6T"
   std::optional<double> price;  // dollars of a GPU for an hour; none: the machine's
   double overhead = 1.1;        // power of the building over that of the computers
@@ -261,7 +260,7 @@ struct PlanCostOptions : PlannedTraining {
 
 // plan search. Of the layout only batch and sequence length are asked.
 struct PlanSearchOptions : PlannedTraining {
-  PlannedMachine machine;
+  PlannedProgram program;
   std::vector<std::int64_t> gpu_counts;
   SearchOrder order = SearchOrder::time;
   std::int64_t keep = 10;
@@ -275,7 +274,7 @@ struct PlanSearchOptions : PlannedTraining {
 
 // plan validate.
 struct PlanValidateOptions {
-  std::string hardware;  // as PlannedMachine's
+  std::string hardware;  // as PlannedTraining's
   bool all = false;
   std::string markdown;  // path; "-": standard output; empty: none
   std::string json;      // as for show

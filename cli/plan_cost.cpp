@@ -27,16 +27,20 @@ struct PlannedCost {
   CostQuestion question = {};
   Constant price = {};
   Constant watts = {};
+  Bytes memory = {};  // of the fullest GPU
+
+  bool fits() const { return static_cast<double>(memory.value) <= machine.machine.memory.value; }
 };
 
 PlannedCost planned(const PlanCostOptions& o) {
   PlannedTraining asked = o;
-  asked.gpu.clear();
-  PlannedCost plan{.setup = settle(asked), .machine = settle_machine(o.gpu, o.machine, o.memory)};
+  asked.gpu.clear();  // settled below, with more of it
+  PlannedCost plan{.setup = settle(asked), .machine = settle_machine(o, o.program)};
   const PlanSetup& s = plan.setup;
   const Machine& machine = plan.machine.machine;
   plan.time = plan_step(s.model, s.layout, machine, plan.machine.software);
   plan.reached = throughput(s.model, s.layout, machine, plan.machine.software, plan.time.seconds);
+  plan.memory = plan_memory(s.model, s.layout, o.memory).worst().device.total();
   plan.price = o.price ? Constant{*o.price, "--price"} : machine.price;
   plan.watts = watts_of_gpu(machine);
   plan.question = {.tokens = static_cast<double>(parse_count(o.tokens, "--tokens")),
@@ -77,11 +81,18 @@ std::string text_of(const PlannedCost& p) {
     reasons +=
         fmt::format("{:<9} {}\n", name_of(which), wrap(std::string(reason_of(which)), 90, 10));
   }
-  return fmt::format("{}\n{}\nstep {}, {:.4g} tokens/s, MFU {:.1f} %, HFU {:.1f} %\n\n{}\n{}",
+  const std::string warning =
+      p.fits()
+          ? std::string()
+          : fmt::format(
+                "\nIt does not fit: {:.1f} of {:.1f} GB; ringworld plan memory says what "
+                "would.\n",
+                static_cast<double>(p.memory.value) / 1e9, p.machine.machine.memory.value / 1e9);
+  return fmt::format("{}\n{}\nstep {}, {:.4g} tokens/s, MFU {:.1f} %, HFU {:.1f} %\n\n{}\n{}{}",
                      plan_title("Cost", p.setup, p.machine.machine),
                      stated_table(p.setup.stated, p.machine.stated), seconds_text(p.time.seconds),
                      p.reached.tokens_per_second, 100 * p.reached.mfu(), 100 * p.reached.hfu(),
-                     table.text(), reasons);
+                     table.text(), reasons, warning);
 }
 
 Json json_of(const PlannedCost& p) {
@@ -107,6 +118,8 @@ Json json_of(const PlannedCost& p) {
           {"step_seconds", p.time.seconds},
           {"tokens_per_second", p.reached.tokens_per_second},
           {"mfu", p.reached.mfu()},
+          {"memory_bytes", p.memory.value},
+          {"fits", p.fits()},
           {"cost", std::move(cases)}};
 }
 

@@ -38,18 +38,17 @@ std::string overlap_text(const Software& s) {
 
 }  // namespace
 
-SettledMachine settle_machine(const std::string& gpu, const PlannedMachine& asked,
-                              const MemoryOptions& memory) {
-  if (gpu.empty()) {
+SettledMachine settle_machine(const PlannedTraining& asked, const PlannedProgram& program) {
+  if (asked.gpu.empty()) {
     throw UsageError("--gpu: missing; name the accelerator, for example --gpu H100-80GB");
   }
   Machines machines;
   if (!asked.hardware.empty()) {
     machines.read(asked.hardware);
   }
-  SettledMachine settled{.machine = machines.find(gpu), .software = asked.software};
-  settled.software.flash = memory.activations.fused_attention;
-  settled.software.dropout = memory.activations.dropout;
+  SettledMachine settled{.machine = machines.find(asked.gpu), .software = program.software};
+  settled.software.flash = asked.memory.activations.fused_attention;
+  settled.software.dropout = asked.memory.activations.dropout;
   const Machine& m = settled.machine;
   settled.stated.push_back({"GPU", m.name, m.memory.source});
   settled.stated.push_back({"node", fmt::format("{}, {:.0f} GPUs", m.node, m.gpus_per_node.value),
@@ -59,9 +58,9 @@ SettledMachine settle_machine(const std::string& gpu, const PlannedMachine& aske
                                         m.in_switch ? ", NVLS" : ""),
                             m.network_source});
   settled.stated.push_back({"overlap", overlap_text(settled.software),
-                            asked.overlap_given ? "--overlap" : "default; --overlap"});
-  settled.stated.push_back({"8-bit products", asked.software.fp8 ? "yes" : "no",
-                            asked.software.fp8 ? "--fp8" : "default; --fp8"});
+                            program.overlap_given ? "--overlap" : "default; --overlap"});
+  settled.stated.push_back({"8-bit products", program.software.fp8 ? "yes" : "no",
+                            program.software.fp8 ? "--fp8" : "default; --fp8"});
   for (const MachineField& field : machine_fields()) {
     const Constant& constant = m.*field.member;
     if (constant.value != 0) {

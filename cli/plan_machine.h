@@ -19,9 +19,7 @@ struct SettledMachine {
   std::vector<Stated> constants = {};  // of the machine, all that the times rest on
 };
 
-// `gpu` as --gpu, `memory` for what attention and dropout are. Throws UsageError where --gpu is
-// missing or unknown.
-SettledMachine settle_machine(const std::string& gpu, const PlannedMachine& asked,
-                              const MemoryOptions& memory);
+// Throws UsageError where --gpu is missing or unknown.
+SettledMachine settle_machine(const PlannedTraining& asked, const PlannedProgram& program);
 
 }  // namespace ringworld

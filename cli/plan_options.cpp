@@ -186,6 +186,11 @@ std::string_view name_of(Convention convention) {
   return names[static_cast<std::size_t>(convention)];
 }
 
+void declare_hardware(OptionSet& set, std::string& path) {
+  set.text("hardware", path, "FILE.json",
+           "Machines of your own, or other values of known ones; see docs/planner.md.");
+}
+
 void declare_planned_training(OptionSet& set, PlannedTraining& o) {
   declare_model(set, o.model);
   declare_layout(set, o);
@@ -193,6 +198,7 @@ void declare_planned_training(OptionSet& set, PlannedTraining& o) {
   set.group("Hardware");
   set.text("gpu", o.gpu, "NAME", "Whether it fits this one; all names stand below.");
   set.size("gpu-memory", o.gpu_memory, "The same for so much memory.");
+  declare_hardware(set, o.hardware);
 }
 
 void declare(OptionSet& set, PlanMemoryOptions& o) {

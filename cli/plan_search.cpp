@@ -80,7 +80,7 @@ void settle_question(const PlanSearchOptions& o, const std::optional<DType>& of_
 PlannedSearch searched(const PlanSearchOptions& o) {
   ModelAnswer model = answer(o.model);
   PlannedSearch p{.model = std::move(model.model),
-                  .machine = settle_machine(o.gpu, o.machine, o.memory),
+                  .machine = settle_machine(o, o.program),
                   .stated = std::move(model.stated)};
   settle_question(o, model.precision, p);
   const Constant price = o.price ? Constant{*o.price, "--price"} : p.machine.machine.price;

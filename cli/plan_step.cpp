@@ -31,8 +31,8 @@ struct PlannedStep {
 
 PlannedStep planned(const PlanStepOptions& o) {
   PlannedTraining asked = o;
-  asked.gpu.clear();  // the machine table has more than accelerators
-  PlannedStep plan{.setup = settle(asked), .machine = settle_machine(o.gpu, o.machine, o.memory)};
+  asked.gpu.clear();  // settled below, with more of it
+  PlannedStep plan{.setup = settle(asked), .machine = settle_machine(o, o.program)};
   const PlanSetup& s = plan.setup;
   const Machine& machine = plan.machine.machine;
   const Software& software = plan.machine.software;

@@ -13,9 +13,7 @@ namespace {
 
 constexpr Interval not_negative{0, 1e12, true, true};
 
-void declare_machine(OptionSet& set, PlannedMachine& o) {
-  set.text("hardware", o.hardware, "FILE.json",
-           "Machines of your own, or other values of known ones; see docs/planner.md.");
+void declare_program(OptionSet& set, PlannedProgram& o) {
   set.group("How the program is written");
   set.custom("overlap", "AXIS,...", "data,tensor,pipeline",
              "Communication that passes while the GPU computes: of data, tensor, context, expert, "
@@ -74,7 +72,7 @@ void declare_files(OptionSet& set, std::string& json) {
 void declare(OptionSet& set, PlanStepOptions& o) {
   set.usage("ringworld plan step");
   declare_planned_training(set, o);
-  declare_machine(set, o.machine);
+  declare_program(set, o.program);
   set.group("Output");
   set.text("svg", o.svg, "FILE.svg", "Draw where the time goes.");
   declare_files(set, o.json);
@@ -99,7 +97,7 @@ void declare(OptionSet& set, PlanCostOptions& o) {
   set.number("overhead", o.overhead, {1, 10, true, true}, "X",
              "Power of the building over that of its computers (PUE); 1.1 as in LLaMA's paper.");
   declare_planned_training(set, o);
-  declare_machine(set, o.machine);
+  declare_program(set, o.program);
   set.group("Output");
   set.text("svg", o.svg, "FILE.svg", "Draw cost against days, over numbers of GPUs.");
   declare_files(set, o.json);
@@ -146,7 +144,8 @@ void declare(OptionSet& set, PlanSearchOptions& o) {
   declare_precision(set, o);
   set.group("Hardware");
   set.text("gpu", o.gpu, "NAME", "Which accelerator. Required.");
-  declare_machine(set, o.machine);
+  declare_hardware(set, o.hardware);
+  declare_program(set, o.program);
   set.group("Output");
   declare_files(set, o.json);
   set.examples(
@@ -168,8 +167,7 @@ void check(PlanSearchOptions& o) {
 void declare(OptionSet& set, PlanValidateOptions& o) {
   set.usage("ringworld plan validate");
   set.group("Machines");
-  set.text("hardware", o.hardware, "FILE.json",
-           "Other values of known machines: what they do to the errors.");
+  declare_hardware(set, o.hardware);
   set.group("Output");
   set.flag("all", o.all, "Every row of every table; else tables of formulas are one line each.");
   set.text("markdown", o.markdown, "FILE.md", "Write everything as docs/validation.md is.");

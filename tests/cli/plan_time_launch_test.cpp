@@ -116,6 +116,11 @@ TEST(PlanStep, TheHardwareFileDecides) {
                     constant["source"] == path + ": one card of 400 Gb/s");
   }
   EXPECT_TRUE(said) << slow["constants"];
+  // plan memory reads the same file.
+  std::ofstream(path) << R"({"machines": [{"name": "X1-96GB", "like": "H100-80GB",
+                                           "memory": "96GB", "source": "its datasheet"}]})";
+  expect_facts(plan("memory --model llama3-8b --gpus 8 --gpu X1-96GB --hardware " + path), 0,
+               {"X1-96GB", "its datasheet"});
 }
 
 TEST(PlanCost, TwoTrainingsTakeWhatWasPublished) {
@@ -126,6 +131,12 @@ TEST(PlanCost, TwoTrainingsTakeWhatWasPublished) {
   EXPECT_LT(llama["cost"]["expected"]["days"], llama["cost"]["low"]["days"]);
   const nlohmann::json deepseek = plan_json("cost --tokens 14.8T" + deepseek_v3);
   EXPECT_NEAR(deepseek["cost"]["expected"]["dollars"].get<double>() / 5.328e6, 1, 0.2);
+}
+
+TEST(PlanCost, SaysWhenItDoesNotFit) {
+  expect_facts(plan("cost --tokens 1B --model llama3-70b --gpus 8 --gpu H100-80GB"), 0,
+               {"It does not fit: ", "of 80.0 GB"});
+  EXPECT_TRUE(plan_json("cost --tokens 1B" + llama_8b)["fits"]);
 }
 
 TEST(PlanCost, WithoutAPriceThereAreNoDollars) {
