@@ -53,6 +53,12 @@ TEST(Network, SmallMessagesTakeTheLatencyOfTheFormula) {
   EXPECT_NEAR(reduce_scatter_time(a100, {8, 8}, 8).seconds, 10.8e-6, 1e-9);
 }
 
+// A node's only rank sends with the tree's latency: 6.6 + 5.0 and the network's 2.0 us.
+TEST(Network, TheOnlyRankOfANodeHasTheTreesLatency) {
+  const Network a100 = Machines().find("A100-80GB").network();
+  EXPECT_NEAR(reduce_scatter_time(a100, {2, 1}, 8).seconds, 13.6e-6, 1e-9);
+}
+
 // log2 of the nodes instead of their number.
 TEST(Network, ManyNodesMakeATreeOfSmallMessages) {
   const Network h100 = Machines().find("H100-80GB").network();

@@ -115,6 +115,19 @@ TEST(Search, SaysHowNearAModelCameThatDoesNotFit) {
   EXPECT_NE(result[Rejection::memory].example.find("of 40.0 GB"), std::string::npos);
 }
 
+// 70B on 8 GPUs of 80 GB: states of 18 bytes are 1.27 TB, more than they have together.
+TEST(Search, OffloadsWhatDoesNotFitOtherwise) {
+  const Transformer& model = find_transformer("llama3-70b");
+  SearchQuestion q = question(8, 16, 4096);
+  const SearchResult with = search_layouts(model, machine("H100-80GB"), q);
+  ASSERT_FALSE(with.best.empty());
+  for (const Found& found : with.best) {
+    EXPECT_NE(found.layout.offload, PlannedOffload::none) << describe(found.layout);
+  }
+  q.offload = false;
+  EXPECT_TRUE(search_layouts(model, machine("H100-80GB"), q).best.empty());
+}
+
 TEST(Search, TensorRanksStayOnANode) {
   const SearchResult result = search_layouts(find_transformer("llama3-405b"), machine("H100-80GB"),
                                              question(1024, 512, 8192));

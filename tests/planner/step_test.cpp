@@ -167,6 +167,16 @@ TEST(Step, SequenceParallelismSharesOutNorms) {
   EXPECT_LT(shared[StepPart::elementwise].exposed, plain[StepPart::elementwise].exposed);
 }
 
+// Two moments and the master weights, 4 bytes each, read and written; the gradient read, and before
+// that read for its norm and written to be zero; the weights written.
+TEST(Step, TheUpdateMovesItsStates) {
+  const Layout layout = layout_of(1, 1, 1, 4);
+  const double parameters = held_parameters(find_transformer("llama3-8b"), layout).dense;
+  const double rate = h100().memory_bandwidth.value * h100().memory_share.value;
+  EXPECT_NEAR(plan("llama3-8b", layout)[StepPart::optimizer].exposed,
+              parameters * (24 + 4 + 8 + 2) / rate, 1e-9);
+}
+
 TEST(Step, OffloadingCostsTransfersAndTheHostsUpdate) {
   Layout layout = layout_of(8, 1, 1, 8);
   layout.sharding = Sharding::zero2;
