@@ -18,6 +18,10 @@ ExitCode run_call(const CallOptions& options, Transport& transport);
 ExitCode run_bench(const BenchOptions& options, Transport& transport);
 ExitCode run_compare(const CompareOptions& options, Transport& transport);
 ExitCode run_plan_memory(const PlanMemoryOptions& options, Transport& transport);
+ExitCode run_plan_step(const PlanStepOptions& options, Transport& transport);
+ExitCode run_plan_cost(const PlanCostOptions& options, Transport& transport);
+ExitCode run_plan_search(const PlanSearchOptions& options, Transport& transport);
+ExitCode run_plan_validate(const PlanValidateOptions& options, Transport& transport);
 ExitCode run_capabilities(const CapabilitiesOptions& options, Transport& transport);
 ExitCode run_doctor(const DoctorOptions& options, Transport& transport);
 // Where MPI cannot serve, for the reason given.
