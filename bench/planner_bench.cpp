@@ -29,9 +29,9 @@ void search(benchmark::State& state, const char* model, std::int64_t gpus) {
                                                    benchmark::Counter::kIsIterationInvariantRate);
 }
 
-BENCHMARK_CAPTURE(search, llama3_405b_on_16384, "llama3-405b", 16384)
+BENCHMARK_CAPTURE(search, llama3_405b_on_16384, "llama-3-405b", 16384)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(search, llama3_70b_on_1024, "llama3-70b", 1024)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama3_70b_on_1024, "llama-3-70b", 1024)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace ringworld

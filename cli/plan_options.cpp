@@ -225,7 +225,7 @@ void declare(OptionSet& set, PlanMemoryOptions& o) {
            "Write everything to this file; - is standard output, instead of the text.");
   set.examples(fmt::format(
       "Models:\n{}\nGPUs:\n{}\nExamples:\n"
-      "  ringworld plan memory --model llama3-8b --gpus 8 --sharding fsdp --gpu H100-80GB\n"
+      "  ringworld plan memory --model llama-3-8b --gpus 8 --sharding fsdp --gpu H100-80GB\n"
       "  ringworld plan memory --params 70B --tensor 8 --pipeline 4 --sequence-parallel\n"
       "  ringworld plan memory --params 6805M --largest-layer 131M --gpus 4 --convention "
       "deepspeed\n"

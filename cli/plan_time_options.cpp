@@ -78,8 +78,8 @@ void declare(OptionSet& set, PlanStepOptions& o) {
   declare_files(set, o.json);
   set.examples(
       "Models and GPUs are those of plan memory --help.\n\nExamples:\n"
-      "  ringworld plan step --model llama3-8b --gpus 8 --sharding fsdp --gpu H100-80GB\n"
-      "  ringworld plan step --model llama3-405b --gpus 16384 --tensor 8 --pipeline 16 --chunks 7 "
+      "  ringworld plan step --model llama-3-8b --gpus 8 --sharding fsdp --gpu H100-80GB\n"
+      "  ringworld plan step --model llama-3-405b --gpus 16384 --tensor 8 --pipeline 16 --chunks 7 "
       "\\\n"
       "      --sequence-parallel --sharding zero1 --global-batch 2048 --sequence-length 8192 \\\n"
       "      --gpu H100-80GB --svg step.svg");
@@ -103,9 +103,9 @@ void declare(OptionSet& set, PlanCostOptions& o) {
   declare_files(set, o.json);
   set.examples(
       "Models and GPUs are those of plan memory --help.\n\nExamples:\n"
-      "  ringworld plan cost --tokens 1T --model llama3-8b --gpus 64 --sharding fsdp \\\n"
+      "  ringworld plan cost --tokens 1T --model llama-3-8b --gpus 64 --sharding fsdp \\\n"
       "      --global-batch 512 --gpu H100-80GB\n"
-      "  ringworld plan cost --tokens 15.6T --model llama3-405b --gpus 16384 --tensor 8 \\\n"
+      "  ringworld plan cost --tokens 15.6T --model llama-3-405b --gpus 16384 --tensor 8 \\\n"
       "      --pipeline 16 --chunks 7 --sequence-parallel --sharding zero1 --global-batch 2048 \\\n"
       "      --sequence-length 8192 --gpu H100-80GB --svg cost.svg");
 }
@@ -150,9 +150,9 @@ void declare(OptionSet& set, PlanSearchOptions& o) {
   declare_files(set, o.json);
   set.examples(
       "Models and GPUs are those of plan memory --help.\n\nExamples:\n"
-      "  ringworld plan search --model llama3-405b --gpus 16384 --gpu H100-80GB \\\n"
+      "  ringworld plan search --model llama-3-405b --gpus 16384 --gpu H100-80GB \\\n"
       "      --global-batch 2048 --sequence-length 8192\n"
-      "  ringworld plan search --model llama3-70b --gpus 8..1024 --gpu H100-80GB --rank cost \\\n"
+      "  ringworld plan search --model llama-3-70b --gpus 8..1024 --gpu H100-80GB --rank cost \\\n"
       "      --tokens 1T --explain");
 }
 

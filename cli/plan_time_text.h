@@ -16,7 +16,7 @@ namespace ringworld {
 
 // "12.3 ms", "5.65 s".
 std::string seconds_text(double seconds);
-// "Step of llama3-405b (405.9B parameters) on 16384 H100-80GB", and the layout.
+// "Step of llama-3-405b (405.9B parameters) on 16384 H100-80GB", and the layout.
 std::string plan_title(std::string_view what, const PlanSetup& setup, const Machine& machine);
 // In a few words, for a column.
 std::string_view meaning_of(StepPart part);

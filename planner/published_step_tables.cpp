@@ -210,7 +210,7 @@ PublishedStepTable llama3_table_4() {
     const Layout layout =
         llama_layout(row.data, 8, row.context, 16, 7, row.batch_of_rank, row.length);
     table.rows.push_back({.label = fmt::format("{} GPUs, sequence {}", layout.gpus(), row.length),
-                          .model = "llama3-405b",
+                          .model = "llama-3-405b",
                           .machine = "H100-80GB",
                           .software = {},
                           .layouts = {layout},
@@ -244,16 +244,16 @@ PublishedStepTable torchtitan() {
   };
   Layout fsdp8 = llama_layout(8, 1, 1, 1, 1, 1, 8192);
   fsdp8.sharding = Sharding::zero3;
-  add("8B, 8 GPUs", "llama3-8b", fsdp8, Recompute::none, 2, 6667);
+  add("8B, 8 GPUs", "llama-3-8b", fsdp8, Recompute::none, 2, 6667);
   Layout fsdp128 = llama_layout(128, 1, 1, 1, 1, 1, 8192);
   fsdp128.sharding = Sharding::zero3;
-  add("8B, 128 GPUs", "llama3-8b", fsdp128, Recompute::none, 2, 6514);
+  add("8B, 128 GPUs", "llama-3-8b", fsdp128, Recompute::none, 2, 6514);
   Layout fsdp_tp = llama_layout(32, 8, 1, 1, 1, 1, 8192);
   fsdp_tp.sharding = Sharding::zero3;
-  add("70B, 256 GPUs", "llama3-70b", fsdp_tp, Recompute::full, 16, 829);
-  add("405B, 512 GPUs, 1F1B", "llama3-405b", llama_layout(8, 8, 1, 8, 1, 32, 8192), Recompute::full,
-      1, 100);
-  add("405B, 512 GPUs, interleaved", "llama3-405b", llama_layout(8, 8, 1, 8, 2, 32, 8192),
+  add("70B, 256 GPUs", "llama-3-70b", fsdp_tp, Recompute::full, 16, 829);
+  add("405B, 512 GPUs, 1F1B", "llama-3-405b", llama_layout(8, 8, 1, 8, 1, 32, 8192),
+      Recompute::full, 1, 100);
+  add("405B, 512 GPUs, interleaved", "llama-3-405b", llama_layout(8, 8, 1, 8, 2, 32, 8192),
       Recompute::full, 1, 128);
   return table;
 }
@@ -310,9 +310,9 @@ PublishedStepTable fsdp_blog() {
     Recompute recompute;
     double a100, h100;
   };
-  constexpr Row rows[] = {{"llama2-7b", Recompute::none, 3700, 7500},
-                          {"llama2-13b", Recompute::selective, 1800, 3800},
-                          {"llama2-70b", Recompute::full, 370, 800}};
+  constexpr Row rows[] = {{"llama-2-7b", Recompute::none, 3700, 7500},
+                          {"llama-2-13b", Recompute::selective, 1800, 3800},
+                          {"llama-2-70b", Recompute::full, 370, 800}};
   for (const bool h100 : {false, true}) {
     for (const Row& row : rows) {
       Layout layout = llama_layout(h100 ? 96 : 128, 1, 1, 1, 1, 2, 4096);

@@ -156,7 +156,7 @@ ValidationTable hours_table(const Machines& machines) {
   llama.sharding = Sharding::zero1;
   llama.global_batch = 2048;
   llama.sequence_length = 8192;
-  add("Llama 3.1 405B, 15.6T tokens", "llama3-405b", "H100-80GB", llama, {}, 15.6e12, 30840);
+  add("Llama 3.1 405B, 15.6T tokens", "llama-3-405b", "H100-80GB", llama, {}, 15.6e12, 30840);
   Layout deepseek;
   deepseek.data = 128;
   deepseek.expert = 64;

@@ -13,14 +13,14 @@ namespace ringworld {
 namespace {
 
 const std::string llama_405b =
-    " --model llama3-405b --gpus 16384 --tensor 8 --pipeline 16 --chunks 7 --sequence-parallel "
+    " --model llama-3-405b --gpus 16384 --tensor 8 --pipeline 16 --chunks 7 --sequence-parallel "
     "--sharding zero1 --global-batch 2048 --sequence-length 8192 --gpu H100-80GB";
 const std::string deepseek_v3 =
     " --model deepseek-v3 --gpus 2048 --pipeline 16 --expert 64 --schedule zb-h1 --sharding zero1 "
     "--global-batch 15360 --sequence-length 4096 --gpu H800-80GB --fp8 "
     "--overlap data,expert,pipeline";
 const std::string llama_8b =
-    " --model llama3-8b --gpus 8 --sharding fsdp --global-batch 64 --gpu H100-80GB";
+    " --model llama-3-8b --gpus 8 --sharding fsdp --global-batch 64 --gpu H100-80GB";
 
 CommandResult plan(const std::string& arguments) {
   return run_alone("plan " + arguments, 30);
@@ -51,7 +51,7 @@ TEST(PlanTime, NoLineIsWiderThanAHundredColumns) {
   for (const std::string& arguments :
        {"step" + llama_405b, "step" + deepseek_v3, "cost --tokens 15.6T" + llama_405b,
         std::string(
-            "search --model llama3-405b --gpus 8..256 --gpu H100-80GB --explain --tokens 1T"),
+            "search --model llama-3-405b --gpus 8..256 --gpu H100-80GB --explain --tokens 1T"),
         std::string("search --model mixtral-8x7b --gpus 64 --gpu A100-80GB"),
         std::string("validate --all"), std::string("step --help"), std::string("cost --help"),
         std::string("search --help"), std::string("validate --help")}) {
@@ -66,7 +66,7 @@ TEST(PlanTime, NoLineIsWiderThanAHundredColumns) {
 
 TEST(PlanStep, SaysWhereTheTimeGoes) {
   expect_facts(plan("step" + llama_405b), 0,
-               {"Step of llama3-405b (406B parameters) on 16384 H100-80GB", "--tensor", "bubble",
+               {"Step of llama-3-405b (406B parameters) on 16384 H100-80GB", "--tensor", "bubble",
                 "reduce_scatter", "tokens/s", "MFU", "HFU", "megatron", "sustained",
                 "of matmul_share", "fitted: "});
 }
@@ -95,7 +95,7 @@ TEST(PlanStep, RecomputationIsInHfuAndNotInMfu) {
 }
 
 TEST(PlanStep, SaysWhenItDoesNotFit) {
-  expect_facts(plan("step --model llama3-70b --gpus 8 --gpu H100-80GB"), 0,
+  expect_facts(plan("step --model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
                {"of 80.0 GB: it does not fit"});
 }
 
@@ -105,10 +105,10 @@ TEST(PlanStep, TheHardwareFileDecides) {
   std::ofstream(path) << R"({"machines": [{"name": "H100-80GB", "between": 6e9,
                                            "source": "one card of 400 Gb/s"}]})";
   const std::string layout =
-      " --model llama3-8b --gpus 64 --sharding fsdp --gpu H100-80GB --hardware " + path;
+      " --model llama-3-8b --gpus 64 --sharding fsdp --gpu H100-80GB --hardware " + path;
   const nlohmann::json slow = plan_json("step" + layout);
   const nlohmann::json fast =
-      plan_json("step --model llama3-8b --gpus 64 --sharding fsdp --gpu H100-80GB");
+      plan_json("step --model llama-3-8b --gpus 64 --sharding fsdp --gpu H100-80GB");
   EXPECT_GT(slow["seconds"].get<double>(), fast["seconds"].get<double>());
   bool said = false;
   for (const auto& constant : slow["constants"]) {
@@ -119,7 +119,7 @@ TEST(PlanStep, TheHardwareFileDecides) {
   // plan memory reads the same file.
   std::ofstream(path) << R"({"machines": [{"name": "X1-96GB", "like": "H100-80GB",
                                            "memory": "96GB", "source": "its datasheet"}]})";
-  expect_facts(plan("memory --model llama3-8b --gpus 8 --gpu X1-96GB --hardware " + path), 0,
+  expect_facts(plan("memory --model llama-3-8b --gpus 8 --gpu X1-96GB --hardware " + path), 0,
                {"X1-96GB", "its datasheet"});
 }
 
@@ -134,7 +134,7 @@ TEST(PlanCost, TwoTrainingsTakeWhatWasPublished) {
 }
 
 TEST(PlanCost, SaysWhenItDoesNotFit) {
-  expect_facts(plan("cost --tokens 1B --model llama3-70b --gpus 8 --gpu H100-80GB"), 0,
+  expect_facts(plan("cost --tokens 1B --model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
                {"It does not fit: ", "of 80.0 GB"});
   EXPECT_TRUE(plan_json("cost --tokens 1B" + llama_8b)["fits"]);
 }
@@ -148,11 +148,11 @@ TEST(PlanCost, WithoutAPriceThereAreNoDollars) {
 }
 
 TEST(PlanSearch, RanksWhatFitsAndCountsWhatDoesNot) {
-  expect_facts(plan("search --model llama3-70b --gpus 64 --gpu H100-80GB --explain"), 0,
+  expect_facts(plan("search --model llama-3-70b --gpus 64 --gpu H100-80GB --explain"), 0,
                {"layouts weighed in", "more than the GPU's memory",
                 "nearest: ", "mpiexec -n 4 ringworld train", "parallelism left out"});
   const nlohmann::json json =
-      plan_json("search --model llama3-70b --gpus 64 --gpu H100-80GB --tokens 1T");
+      plan_json("search --model llama-3-70b --gpus 64 --gpu H100-80GB --tokens 1T");
   const auto& of_gpus = json["searched"][0];
   double last = 0;
   for (const auto& found : of_gpus["best"]) {
@@ -169,7 +169,7 @@ TEST(PlanSearch, RanksWhatFitsAndCountsWhatDoesNot) {
 }
 
 TEST(PlanSearch, ARangeIsRankedByTimeOrCost) {
-  const std::string range = "search --model llama3-8b --gpus 8..64 --gpu H100-80GB ";
+  const std::string range = "search --model llama-3-8b --gpus 8..64 --gpu H100-80GB ";
   EXPECT_EQ(plan_json(range + "--rank time")["searched"][0]["gpus"], 64);
   const nlohmann::json cost = plan_json(range + "--rank cost");
   double last = 0;
@@ -182,7 +182,7 @@ TEST(PlanSearch, ARangeIsRankedByTimeOrCost) {
 
 TEST(PlanSearch, WeighsAHundredThousandForTheLargest) {
   const nlohmann::json json = plan_json(
-      "search --model llama3-405b --gpus 16384 --gpu H100-80GB --global-batch 2048 "
+      "search --model llama-3-405b --gpus 16384 --gpu H100-80GB --global-batch 2048 "
       "--sequence-length 8192");
   EXPECT_GE(json["weighed"].get<std::int64_t>(), 100'000);
 }
@@ -190,7 +190,7 @@ TEST(PlanSearch, WeighsAHundredThousandForTheLargest) {
 // The command that it prints is one that runs.
 TEST(PlanSearch, TheSmallCommandRuns) {
   const CommandResult result =
-      plan("search --model llama3-8b --gpus 8 --gpu H100-80GB --no-offload");
+      plan("search --model llama-3-8b --gpus 8 --gpu H100-80GB --no-offload");
   const std::size_t at = result.output.find("ringworld train");
   ASSERT_NE(at, std::string::npos);
   std::string arguments = result.output.substr(at + std::string("ringworld ").size());
@@ -207,7 +207,7 @@ TEST(PlanSearch, TheSmallCommandRuns) {
 }
 
 TEST(PlanSearch, NothingFitsIsAFailure) {
-  expect_facts(plan("search --model llama3-405b --gpus 8 --gpu T4-16GB --dtype f16"), 1,
+  expect_facts(plan("search --model llama-3-405b --gpus 8 --gpu T4-16GB --dtype f16"), 1,
                {"8 GPUs: nothing fits", "more than the GPU's memory"});
 }
 
@@ -245,24 +245,25 @@ TEST(PlanTime, RefusesBadInputWithOneMessage) {
     std::vector<std::string> said;
   };
   const Bad cases[] = {
-      {"step --model llama3-8b --gpus 8", {"--gpu: missing", "--gpu H100-80GB"}},
-      {"step --model llama3-8b --gpu H100", {"'H100'", "did you mean H100-80GB?"}},
-      {"step --model llama3-9b --gpu H100-80GB", {"'llama3-9b'", "did you mean llama3-8b?"}},
+      {"step --model llama-3-8b --gpus 8", {"--gpu: missing", "--gpu H100-80GB"}},
+      {"step --model llama-3-8b --gpu H100", {"'H100'", "did you mean H100-80GB?"}},
+      {"step --model llama-3-9b --gpu H100-80GB", {"'llama-3-9b'", "did you mean llama-3-8b?"}},
       {"step --params 7Q --gpu H100-80GB", {"--params", "'7Q'"}},
       {"step --params 0 --gpu H100-80GB", {"--params", "'0'"}},
       {"step --params -7B --gpu H100-80GB", {"--params", "'-7B'"}},
-      {"step --model llama3-8b --gpus 8 --data 3 --gpu H100-80GB", {"data 3", "8 GPUs"}},
-      {"step --model llama3-8b --gpus 8 --tensor 3 --gpu H100-80GB", {"--gpus", "'8'", "tensor 3"}},
-      {"step --model llama3-8b --gpu V100-32GB", {"bf16", "V100-32GB", "ask for f16"}},
-      {"step --model llama3-8b --gpu A100-80GB --fp8", {"--fp8", "A100-80GB"}},
-      {"step --model llama3-8b --gpu H100-80GB --overlap date", {"'date'", "did you mean data?"}},
-      {"step --model llama3-8b --gpu H100-80GB --overlap none,data", {"--overlap", "'none'"}},
-      {"cost --model llama3-8b --gpu H100-80GB", {"--tokens: missing"}},
-      {"cost --model llama3-8b --gpu H100-80GB --tokens -5", {"--tokens", "'-5'"}},
-      {"cost --model llama3-8b --gpu H100-80GB --tokens 1T --price 0", {"--price", "'0'"}},
-      {"search --model llama3-8b --gpu H100-80GB", {"--gpus: missing"}},
-      {"search --model llama3-8b --gpu H100-80GB --gpus 64..8", {"'64..8'", "ask for 8..64"}},
-      {"search --model llama3-8b --gpu H100-80GB --gpus many", {"--gpus", "'many'"}},
+      {"step --model llama-3-8b --gpus 8 --data 3 --gpu H100-80GB", {"data 3", "8 GPUs"}},
+      {"step --model llama-3-8b --gpus 8 --tensor 3 --gpu H100-80GB",
+       {"--gpus", "'8'", "tensor 3"}},
+      {"step --model llama-3-8b --gpu V100-32GB", {"bf16", "V100-32GB", "ask for f16"}},
+      {"step --model llama-3-8b --gpu A100-80GB --fp8", {"--fp8", "A100-80GB"}},
+      {"step --model llama-3-8b --gpu H100-80GB --overlap date", {"'date'", "did you mean data?"}},
+      {"step --model llama-3-8b --gpu H100-80GB --overlap none,data", {"--overlap", "'none'"}},
+      {"cost --model llama-3-8b --gpu H100-80GB", {"--tokens: missing"}},
+      {"cost --model llama-3-8b --gpu H100-80GB --tokens -5", {"--tokens", "'-5'"}},
+      {"cost --model llama-3-8b --gpu H100-80GB --tokens 1T --price 0", {"--price", "'0'"}},
+      {"search --model llama-3-8b --gpu H100-80GB", {"--gpus: missing"}},
+      {"search --model llama-3-8b --gpu H100-80GB --gpus 64..8", {"'64..8'", "ask for 8..64"}},
+      {"search --model llama-3-8b --gpu H100-80GB --gpus many", {"--gpus", "'many'"}},
       {"search --model gpt2 --gpu H100-80GB --gpus 8 --sequence-length 2048",
        {"--sequence-length", "'2048'", "1024"}},
       {"stop", {"'stop'", "did you mean step?", "plan validate"}},
@@ -277,7 +278,7 @@ TEST(PlanTime, RefusesBadInputWithOneMessage) {
           << result.output;
     }
   }
-  expect_facts(plan("step --model llama3-8b --gpu H100-80GB --hardware /nowhere.json"), 3,
+  expect_facts(plan("step --model llama-3-8b --gpu H100-80GB --hardware /nowhere.json"), 3,
                {"'/nowhere.json'", "cannot be read"});
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // Four sequences of 8192 tokens through Llama-2-7B: 10^12 FLOPs.
 TEST(Flops, OfLlama2) {
-  const Transformer& model = find_transformer("llama2-7b");
+  const Transformer& model = find_transformer("llama-2-7b");
   const double tokens = 4 * 8192 / 1e12;
   const TokenFlops flops = token_flops(model, 8192);
   EXPECT_NEAR(tokens * (flops.weights + flops.head + flops.norms), 1299.06, 0.005);
@@ -27,7 +27,7 @@ TEST(Flops, OfLlama2) {
 
 // Recomputation is hardware FLOPs and no model FLOPs.
 TEST(Flops, RecomputationCountsForTheHardwareAlone) {
-  const Transformer& model = find_transformer("llama3-8b");
+  const Transformer& model = find_transformer("llama-3-8b");
   const double without = hardware_flops_per_token(model, 8192, Recompute::none, true);
   EXPECT_EQ(without, model_flops_per_token(model, 8192, FlopConvention::causal));
   const TokenFlops flops = token_flops(model, 8192);

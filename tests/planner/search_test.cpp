@@ -26,8 +26,8 @@ SearchQuestion question(std::int64_t gpus, std::int64_t batch, std::int64_t leng
 }
 
 TEST(Search, EveryLayoutHasAVerdict) {
-  const SearchResult result =
-      search_layouts(find_transformer("llama3-70b"), machine("H100-80GB"), question(64, 256, 4096));
+  const SearchResult result = search_layouts(find_transformer("llama-3-70b"), machine("H100-80GB"),
+                                             question(64, 256, 4096));
   std::int64_t rejected = 0;
   for (const Rejected& one : result.rejected) {
     rejected += one.count;
@@ -39,7 +39,7 @@ TEST(Search, EveryLayoutHasAVerdict) {
 }
 
 TEST(Search, WhatItFindsFitsAndIsInOrder) {
-  const Transformer& model = find_transformer("llama3-70b");
+  const Transformer& model = find_transformer("llama-3-70b");
   const SearchQuestion q = question(64, 256, 4096);
   const SearchResult result = search_layouts(model, machine("H100-80GB"), q);
   ASSERT_EQ(result.best.size(), q.keep);
@@ -57,7 +57,7 @@ TEST(Search, WhatItFindsFitsAndIsInOrder) {
 
 // Every layout of a small space, weighed one by one.
 TEST(Search, NothingBetterIsLeftOut) {
-  const Transformer& model = find_transformer("llama3-8b");
+  const Transformer& model = find_transformer("llama-3-8b");
   const SearchQuestion q = question(8, 16, 2048);
   const SearchResult result = search_layouts(model, machine("A100-80GB"), q);
   double fastest = 1e300;
@@ -108,7 +108,7 @@ TEST(Search, NothingBetterIsLeftOut) {
 
 TEST(Search, SaysHowNearAModelCameThatDoesNotFit) {
   const SearchResult result =
-      search_layouts(find_transformer("llama3-405b"), machine("A100-40GB"), question(8, 8, 4096));
+      search_layouts(find_transformer("llama-3-405b"), machine("A100-40GB"), question(8, 8, 4096));
   EXPECT_TRUE(result.best.empty());
   EXPECT_EQ(result.fitting, 0);
   EXPECT_NE(result[Rejection::memory].example.find("nearest: "), std::string::npos);
@@ -117,7 +117,7 @@ TEST(Search, SaysHowNearAModelCameThatDoesNotFit) {
 
 // 70B on 8 GPUs of 80 GB: states of 18 bytes are 1.27 TB, more than they have together.
 TEST(Search, OffloadsWhatDoesNotFitOtherwise) {
-  const Transformer& model = find_transformer("llama3-70b");
+  const Transformer& model = find_transformer("llama-3-70b");
   SearchQuestion q = question(8, 16, 4096);
   const SearchResult with = search_layouts(model, machine("H100-80GB"), q);
   ASSERT_FALSE(with.best.empty());
@@ -129,7 +129,7 @@ TEST(Search, OffloadsWhatDoesNotFitOtherwise) {
 }
 
 TEST(Search, TensorRanksStayOnANode) {
-  const SearchResult result = search_layouts(find_transformer("llama3-405b"), machine("H100-80GB"),
+  const SearchResult result = search_layouts(find_transformer("llama-3-405b"), machine("H100-80GB"),
                                              question(1024, 512, 8192));
   for (const Found& found : result.best) {
     EXPECT_LE(found.layout.tensor, 8);

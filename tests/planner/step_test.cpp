@@ -69,7 +69,7 @@ TEST(Kernels, AFormatWithoutAUnitIsRefused) {
 // --- Steps ---------------------------------------------------------------------------------------
 
 TEST(Step, IsTheSumOfItsExposedParts) {
-  const StepTime step = plan("llama3-70b", layout_of(4, 8, 4, 64));
+  const StepTime step = plan("llama-3-70b", layout_of(4, 8, 4, 64));
   double sum = 0;
   for (const StepPart part : all_step_parts) {
     EXPECT_GE(step[part].exposed, 0) << name_of(part);
@@ -80,7 +80,7 @@ TEST(Step, IsTheSumOfItsExposedParts) {
 }
 
 TEST(Step, OneDeviceDoesNotCommunicate) {
-  const StepTime step = plan("llama3-8b", layout_of(1, 1, 1, 4));
+  const StepTime step = plan("llama-3-8b", layout_of(1, 1, 1, 4));
   for (const StepPart part :
        {StepPart::tensor, StepPart::context, StepPart::expert, StepPart::pipeline, StepPart::data,
         StepPart::bubble, StepPart::offload, StepPart::recompute}) {
@@ -89,7 +89,7 @@ TEST(Step, OneDeviceDoesNotCommunicate) {
 }
 
 TEST(Step, NeverBeatsTheDevice) {
-  for (const char* model : {"gpt2", "llama3-8b", "llama3-405b", "mixtral-8x7b", "deepseek-v3"}) {
+  for (const char* model : {"gpt2", "llama-3-8b", "llama-3-405b", "mixtral-8x7b", "deepseek-v3"}) {
     const Transformer& transformer = find_transformer(model);
     Layout layout = layout_of(8, 1, 1, 8);
     layout.sequence_length = 1024;
@@ -102,32 +102,32 @@ TEST(Step, NeverBeatsTheDevice) {
 
 // 1F1B: (p - 1) / m of the work; with v chunks a part of that.
 TEST(Step, TheBubbleIsTheSchedules) {
-  Layout layout = layout_of(1, 1, 8, 32);  // 32 layers of llama3-8b, 4 on each stage
-  const StepTime plain = plan("llama3-8b", layout);
+  Layout layout = layout_of(1, 1, 8, 32);  // 32 layers of llama-3-8b, 4 on each stage
+  const StepTime plain = plan("llama-3-8b", layout);
   // All stages but the last, which also has the head, are alike.
-  const UnitTimes units = unit_times(find_transformer("llama3-8b"), layout, h100(), {});
+  const UnitTimes units = unit_times(find_transformer("llama-3-8b"), layout, h100(), {});
   const double stage = 4 * (units.dense.forward.compute() + units.dense.backward.compute());
   const double first = units.embedding.compute();
   EXPECT_NEAR(plain[StepPart::bubble].exposed, 7 * stage + first, 1e-9);
   layout.schedule = "interleaved-1f1b";
   layout.chunks = 4;
-  EXPECT_NEAR(plan("llama3-8b", layout)[StepPart::bubble].exposed, (7 * stage + first) / 4, 1e-9);
+  EXPECT_NEAR(plan("llama-3-8b", layout)[StepPart::bubble].exposed, (7 * stage + first) / 4, 1e-9);
   layout.chunks = 1;
   layout.schedule = "zb-h1";
   const double weights = 4 * units.dense.backward.weight_matmul;
-  EXPECT_NEAR(plan("llama3-8b", layout)[StepPart::bubble].exposed,
+  EXPECT_NEAR(plan("llama-3-8b", layout)[StepPart::bubble].exposed,
               7 * (stage - 2 * weights) + first, 7 * first);
 }
 
 TEST(Step, RecomputationAddsTheForwardItRepeats) {
   Layout layout = layout_of(1, 1, 1, 8);
-  const StepTime none = plan("llama3-8b", layout);
+  const StepTime none = plan("llama-3-8b", layout);
   layout.recompute = Recompute::full;
-  const StepTime full = plan("llama3-8b", layout);
-  const UnitTimes units = unit_times(find_transformer("llama3-8b"), layout, h100(), {});
+  const StepTime full = plan("llama-3-8b", layout);
+  const UnitTimes units = unit_times(find_transformer("llama-3-8b"), layout, h100(), {});
   EXPECT_NEAR(full.seconds - none.seconds, 8 * 32 * units.dense.forward.compute(), 1e-9);
   layout.recompute = Recompute::selective;
-  const StepTime selective = plan("llama3-8b", layout);
+  const StepTime selective = plan("llama-3-8b", layout);
   EXPECT_NEAR(selective.seconds - none.seconds, 8 * 32 * units.dense.forward.attention, 1e-9);
 }
 
@@ -137,7 +137,7 @@ TEST(Step, ShardingMovesWhatZeroSays) {
   layout.gradient_precision = DType::bf16;
   const auto moved = [&](Sharding sharding) {
     layout.sharding = sharding;
-    const PartTime data = plan("llama3-8b", layout, {.overlap_data = false})[StepPart::data];
+    const PartTime data = plan("llama-3-8b", layout, {.overlap_data = false})[StepPart::data];
     return data.exposed;
   };
   const double plain = moved(Sharding::none);
@@ -149,8 +149,8 @@ TEST(Step, ShardingMovesWhatZeroSays) {
 TEST(Step, OverlapHidesAndDoesNotAdd) {
   Layout layout = layout_of(64, 1, 1, 64);
   layout.sharding = Sharding::zero3;
-  const StepTime apart = plan("llama3-8b", layout, {.overlap_data = false});
-  const StepTime together = plan("llama3-8b", layout, {.overlap_data = true});
+  const StepTime apart = plan("llama-3-8b", layout, {.overlap_data = false});
+  const StepTime together = plan("llama-3-8b", layout, {.overlap_data = true});
   EXPECT_EQ(apart[StepPart::data].hidden, 0);
   EXPECT_GT(together[StepPart::data].hidden, 0);
   EXPECT_LT(together.seconds, apart.seconds);
@@ -161,9 +161,9 @@ TEST(Step, OverlapHidesAndDoesNotAdd) {
 // section 4.2.2), and norms are shared out.
 TEST(Step, SequenceParallelismSharesOutNorms) {
   Layout layout = layout_of(1, 8, 1, 8);
-  const StepTime plain = plan("llama3-70b", layout, {.overlap_tensor = false});
+  const StepTime plain = plan("llama-3-70b", layout, {.overlap_tensor = false});
   layout.sequence_parallel = true;
-  const StepTime shared = plan("llama3-70b", layout, {.overlap_tensor = false});
+  const StepTime shared = plan("llama-3-70b", layout, {.overlap_tensor = false});
   EXPECT_LT(shared[StepPart::elementwise].exposed, plain[StepPart::elementwise].exposed);
 }
 
@@ -171,28 +171,28 @@ TEST(Step, SequenceParallelismSharesOutNorms) {
 // that read for its norm and written to be zero; the weights written.
 TEST(Step, TheUpdateMovesItsStates) {
   const Layout layout = layout_of(1, 1, 1, 4);
-  const double parameters = held_parameters(find_transformer("llama3-8b"), layout).dense;
+  const double parameters = held_parameters(find_transformer("llama-3-8b"), layout).dense;
   const double rate = h100().memory_bandwidth.value * h100().memory_share.value;
-  EXPECT_NEAR(plan("llama3-8b", layout)[StepPart::optimizer].exposed,
+  EXPECT_NEAR(plan("llama-3-8b", layout)[StepPart::optimizer].exposed,
               parameters * (24 + 4 + 8 + 2) / rate, 1e-9);
 }
 
 TEST(Step, OffloadingCostsTransfersAndTheHostsUpdate) {
   Layout layout = layout_of(8, 1, 1, 8);
   layout.sharding = Sharding::zero2;
-  const StepTime device = plan("llama3-8b", layout);
+  const StepTime device = plan("llama-3-8b", layout);
   layout.offload = PlannedOffload::master;
-  const StepTime host = plan("llama3-8b", layout);
+  const StepTime host = plan("llama-3-8b", layout);
   EXPECT_LT(host[StepPart::optimizer].exposed, device[StepPart::optimizer].exposed);
   // All parameters are updated by the node's CPUs.
   EXPECT_GT(host[StepPart::offload].exposed, 8.03e9 / h100().adam_rate.value);
   layout.offload_to_file = true;
-  EXPECT_GT(plan("llama3-8b", layout)[StepPart::offload].exposed, host[StepPart::offload].exposed);
+  EXPECT_GT(plan("llama-3-8b", layout)[StepPart::offload].exposed, host[StepPart::offload].exposed);
 }
 
 // Each expert's parameters are held by one of `expert` ranks; all of them together are the model's.
 TEST(Step, HeldParametersAreTheModels) {
-  for (const char* name : {"llama3-8b", "mixtral-8x7b", "gpt2"}) {
+  for (const char* name : {"llama-3-8b", "mixtral-8x7b", "gpt2"}) {
     const Transformer& model = find_transformer(name);
     const HeldParameters held = held_parameters(model, layout_of(1, 1, 1, 1));
     EXPECT_NEAR(held.dense + held.experts, static_cast<double>(count_parameters(model).total()),
@@ -228,7 +228,7 @@ TEST(Step, CollectivesAddUpToTheStep) {
       layout.recompute = recompute;
       layout.sequence_parallel = recompute == Recompute::selective;
       layout.context = sharding == Sharding::zero1 ? 2 : 1;
-      cases.emplace_back("llama3-70b", layout);
+      cases.emplace_back("llama-3-70b", layout);
       layout.expert = 8;
       layout.tensor = 2;
       cases.emplace_back("mixtral-8x7b", layout);
@@ -255,10 +255,10 @@ TEST(Step, CollectivesAddUpToTheStep) {
 
 TEST(Step, ThroughputIsTokensOverTime) {
   const Layout layout = layout_of(8, 1, 1, 64);
-  const Throughput reached = throughput(find_transformer("llama3-8b"), layout, h100(), {}, 2.0);
+  const Throughput reached = throughput(find_transformer("llama-3-8b"), layout, h100(), {}, 2.0);
   EXPECT_DOUBLE_EQ(reached.tokens_per_second, 64 * 4096 / 2.0);
   EXPECT_DOUBLE_EQ(reached.model_flops, 64 * 4096 / 2.0 / 8 *
-                                            model_flops_per_token(find_transformer("llama3-8b"),
+                                            model_flops_per_token(find_transformer("llama-3-8b"),
                                                                   4096, FlopConvention::causal));
   EXPECT_EQ(reached.mfu(), reached.hfu());
 }
