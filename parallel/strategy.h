@@ -85,7 +85,8 @@ class Strategy {
   virtual Copies expected_copies() const = 0;
 };
 
-// Of this rank's shards.
+// Of this rank's shards; not finite, either, if a gradient is not that another rank counts: then
+// only this rank's copy is spoiled, and all are to know.
 WideSum squares_of_counted(Backend& backend, const std::vector<Shard>& shards);
 
 struct StrategyOptions {
