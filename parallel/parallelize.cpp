@@ -67,12 +67,10 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
       return fmt::format("--pipeline-schedule {}: {}", kind.name, why);
     }
     if (splits_backward && reduces_every_micro_batch(options.strategy)) {
+      // The gradients of weights come later than those of inputs, when they would be given away.
       return fmt::format(
-          "--pipeline-schedule {} adds the gradients of weights later than it passes on those of "
-          "inputs, "
-          "when {} would have given them away; add --reduce-gradients once, or use "
-          "--pipeline-schedule 1f1b",
-          options.pipeline.schedule, options.strategy.name);
+          "{} splits backward, but {} reduces after each micro-batch; use --reduce-gradients once",
+          kind.name, options.strategy.name);
     }
   }
   if (options.sequence_parallel && options.mesh.tensor == 1) {
