@@ -67,7 +67,8 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
       return fmt::format("--pipeline-schedule {}: {}", kind.name, why);
     }
     if (splits_backward && reduces_every_micro_batch(options.strategy)) {
-      // The gradients of weights come later than those of inputs, when they would be given away.
+      // At the end of a micro-batch's backward, when they would be reduced, the gradients of
+      // weights are not there yet.
       return fmt::format(
           "{} splits backward, but {} reduces after each micro-batch; use --reduce-gradients once",
           kind.name, options.strategy.name);
