@@ -80,6 +80,7 @@ struct Combination {
   Offload offload = Offload::none;
   std::vector<std::int64_t> stages = {};
   bool recompute_attention = false;
+  ReduceGradients reduce_gradients = ReduceGradients::automatic;
 
   friend void PrintTo(const Combination& c, std::ostream* out) {
     *out << c.mesh << " " << c.schedule << (c.sequence_parallel ? " sp " : " ") << c.strategy
@@ -95,6 +96,7 @@ ParityOptions options_for(const ModelOptions& model, const Combination& c) {
   options.training.sequence_parallel = c.sequence_parallel;
   options.training.pipeline = {.schedule = c.schedule, .layers = c.stages};
   options.training.strategy.name = c.strategy;
+  options.training.strategy.reduce_gradients = c.reduce_gradients;
   options.training.precision = c.precision;
   options.training.offload.what = c.offload;
   options.checkpoint = c.checkpoint;
@@ -138,6 +140,17 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{"dp=2,pp=2", "fill-drain", false, "fsdp", 3},
         Combination{"dp=2,pp=2", "interleaved-1f1b", false, "fsdp"},
         Combination{"dp=2,pp=2", "zb-h1", false, "zero1", 3},
+        Combination{.mesh = "dp=2,pp=2",
+                    .schedule = "zb-h1",
+                    .strategy = "fsdp",
+                    .micro_batches = 4,
+                    .reduce_gradients = ReduceGradients::once},
+        Combination{.mesh = "dp=2,pp=2",
+                    .schedule = "zb-h2",
+                    .strategy = "fsdp",
+                    .micro_batches = 4,
+                    .checkpoint = 1,
+                    .reduce_gradients = ReduceGradients::once},
         // All three, with what else there is.
         Combination{"dp=2,pp=2,tp=2", "1f1b", false, "ddp", 3},
         Combination{"dp=2,pp=2,tp=2", "interleaved-1f1b", true, "fsdp", 2, 1, 0.1},
