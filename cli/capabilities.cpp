@@ -124,6 +124,22 @@ std::vector<TrainingOption> training_options() {
                          }});
     }
   }
+  const auto model_parallel = [&](const std::string& text, const MeshShape& mesh,
+                                  bool sequence_parallel, const std::string& schedule) {
+    options.push_back({text, [=](TrainingSetup& setup) {
+                         setup.mesh = mesh;
+                         setup.sequence_parallel = sequence_parallel;
+                         setup.pipeline.schedule = schedule;
+                       }});
+  };
+  const PipelineOptions usual;
+  model_parallel("--mesh dp=N,tp=N", {.data = 2, .tensor = 2}, false, usual.schedule);
+  model_parallel("--mesh dp=N,tp=N --sequence-parallel", {.data = 2, .tensor = 2}, true,
+                 usual.schedule);
+  for (const std::string& schedule : pipeline_names()) {
+    model_parallel(fmt::format("--mesh dp=N,pp=N --pipeline-schedule {}", schedule),
+                   {.data = 2, .pipeline = 2}, false, schedule);
+  }
   return options;
 }
 

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,22 +17,6 @@
 
 namespace ringworld {
 namespace {
-
-// A relative error that rounding alone may cause; faults are factors, far above it. In the 16-bit
-// formats a parameter may be rounded to the neighbour of the control's when a sum differs in its
-// last bits, so that is one rounding of the format.
-double bound_of(DType precision) {
-  switch (precision) {
-    case DType::f64:
-      return 1e-12;
-    case DType::bf16:
-      return 0x1p-8;
-    case DType::f16:
-      return 0x1p-11;
-    default:
-      return 1e-5;
-  }
-}
 
 // f16 is verified with a scaled loss, as it is trained: small gradients would be zero.
 double loss_scale_of(DType precision) {
@@ -51,6 +36,7 @@ struct Row {
   Offload offload;
   OffloadTo offload_to;
   ParallelLayout layout;
+  double bound;
   ParityResult result;
   // Whether it has ddp's bits; nothing: no ddp was verified, or this is not the same sum.
   std::optional<bool> equals_ddp = {};
@@ -67,6 +53,20 @@ std::string offload_text(const Row& row) {
 
 std::string error_text(double error) {
   return error == 0 ? "0" : fmt::format("{:.1e}", error);
+}
+
+// "3.9e-03", or, where it depends on the mesh, "3.9e-03 to 7.4e-02".
+std::string bounds_text(const std::vector<Row>& rows, DType precision) {
+  std::set<double> bounds;
+  for (const Row& row : rows) {
+    if (row.precision == precision) {
+      bounds.insert(row.bound);
+    }
+  }
+  if (bounds.size() < 2) {
+    return bounds.empty() ? "-" : error_text(*bounds.begin());
+  }
+  return fmt::format("{} to {}", error_text(*bounds.begin()), error_text(*bounds.rbegin()));
 }
 
 // A row that breaks in its first step has counted nothing.
@@ -241,7 +241,7 @@ nlohmann::ordered_json json_of(const Row& row) {
                                  {"offload", name_of(row.offload)},
                                  {"offload_to", name_of(row.offload_to)},
                                  {"passed", row.passed()},
-                                 {"bound", bound_of(row.precision)},
+                                 {"bound", row.bound},
                                  {"largest", json_of(r.largest)},
                                  {"bit_equal", r.bit_equal},
                                  {"steps_compared", r.steps_compared},
@@ -415,7 +415,7 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
                                 .checkpoint = combination.recomputation.checkpoint,
                                 .loss_scale = loss_scale_of(training.precision),
                                 .steps = o.steps,
-                                .bound = bound_of(training.precision),
+                                .bound = rounding_bound(training),
                                 .plant = o.plant};
     const auto make_backend = [&](std::shared_ptr<Device> device) {
       return rank.make_backend(std::move(device));
@@ -429,6 +429,7 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
         .offload = training.offload.what,
         .offload_to = training.offload.where,
         .layout = combination.layout,
+        .bound = options.bound,
         .result = check_parity(options, data, rank.backend(), rank.communicator(), make_backend)};
     const std::pair key(row.precision, row.accumulation);
     const auto known = ddp.find(key);
@@ -461,7 +462,7 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
                "micro: micro-batches per step and rank; error: the largest |a - b| / |b| of a "
                "tensor, equal up to\n");
     for (const DType precision : o.precisions) {
-      std::cout << fmt::format("{} in {}{}", error_text(bound_of(precision)), name_of(precision),
+      std::cout << fmt::format("{} in {}{}", bounds_text(rows, precision), name_of(precision),
                                precision == o.precisions.back() ? "\n" : ", ");
     }
     if (left_out > 0) {

@@ -1,5 +1,6 @@
 #include "parallel/mesh.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -39,10 +40,13 @@ std::string to_string(const MeshShape& shape) {
 MeshShape parse_mesh(std::string_view text) {
   MeshShape shape;
   std::vector<std::string_view> seen;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  if (text.empty()) {
+    throw UsageError("--mesh is empty; write, for example, dp=2,pp=2,tp=2");
+  }
+  for (std::size_t first = 0; first <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    const std::string_view item = text.substr(first, comma - first);
+    first = comma + 1;
     const std::size_t equals = item.find('=');
     const std::string_view axis = item.substr(0, equals);
     const std::string_view digits =
@@ -62,9 +66,6 @@ MeshShape parse_mesh(std::string_view text) {
     }
     seen.push_back(axis);
     place = size;
-  }
-  if (seen.empty()) {
-    throw UsageError("--mesh is empty; write, for example, dp=2,pp=2,tp=2");
   }
   return shape;
 }

@@ -67,12 +67,11 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
       return fmt::format("--pipeline-schedule {}: {}", kind.name, why);
     }
     if (splits_backward && reduces_every_micro_batch(options.strategy)) {
+      // At the end of a micro-batch's backward, when they would be reduced, the gradients of
+      // weights are not there yet.
       return fmt::format(
-          "--pipeline-schedule {} adds the gradients of weights later than it passes on those of "
-          "inputs, "
-          "when {} would have given them away; add --reduce-gradients once, or use "
-          "--pipeline-schedule 1f1b",
-          options.pipeline.schedule, options.strategy.name);
+          "{} splits backward, but {} reduces after each micro-batch; use --reduce-gradients once",
+          kind.name, options.strategy.name);
     }
   }
   if (options.sequence_parallel && options.mesh.tensor == 1) {

@@ -71,6 +71,7 @@ Tensor Pass::backward(Tensor dy) {
       if (of_.options.observer != nullptr) {
         of_.options.observer->after_backward(at(unit), dy);
       }
+      of_.strategy.after_backward_input(unit);
       if (!saved_.puts_off_weights()) {
         of_.strategy.after_backward(unit, micro_batch_);
       }

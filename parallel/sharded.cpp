@@ -307,19 +307,24 @@ void Sharded::before_backward(int unit, int /*micro_batch*/) {
   }
 }
 
+void Sharded::after_backward_input(int unit) {
+  if (!shards_parameters()) {
+    return;
+  }
+  for (Group* group : used_by_[static_cast<std::size_t>(unit)]) {
+    if (group->first_user == unit) {
+      release_values(*group);
+    }
+  }
+}
+
 void Sharded::after_backward(int unit, int micro_batch) {
   const bool reduces = !reduces_once_ || micro_batch + 1 == micro_batches_;
   if (reduces) {
     finish_reductions();  // of the unit before: gradients of two units at most are whole
   }
   for (Group* group : used_by_[static_cast<std::size_t>(unit)]) {
-    if (group->first_user != unit) {
-      continue;
-    }
-    if (shards_parameters()) {
-      release_values(*group);
-    }
-    if (reduces) {
+    if (reduces && group->first_user == unit) {
       group->reduction = shard_ranks_.reduce_scatter(
           group->gradients.slice(group->first_own, own(*group)), group->gradients, group->counts,
           ReduceOp::sum, "gradients " + group->label);

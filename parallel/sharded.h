@@ -54,6 +54,7 @@ class Sharded : public Strategy {
   void after_forward(int unit) override;
   void before_recompute(int unit) override;
   void before_backward(int unit, int micro_batch) override;
+  void after_backward_input(int unit) override;
   void after_backward(int unit, int micro_batch) override;
   void after_evaluation() override;
   void finish_gradients() override;

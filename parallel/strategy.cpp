@@ -1,6 +1,7 @@
 #include "parallel/strategy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -77,8 +78,13 @@ std::vector<int> divisors(int n) {
 WideSum squares_of_counted(Backend& backend, const std::vector<Shard>& shards) {
   WideSum squares;
   for (const Shard& shard : shards) {
-    if (shard.parameter->counted) {
-      squares += backend.sum_of_squares(shard.gradient);
+    const Parameter& p = *shard.parameter;
+    if (!p.counted && p.gradient_sum == GradientSum::end_stages) {
+      continue;  // the sum that its other copy has
+    }
+    const WideSum own = backend.sum_of_squares(shard.gradient);
+    if (p.counted || !std::isfinite(own.value())) {
+      squares += own;
     }
   }
   return squares;

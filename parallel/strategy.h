@@ -57,6 +57,10 @@ class Strategy {
   virtual void after_forward(int /*unit*/) {}
   virtual void before_recompute(int /*unit*/) {}
   virtual void before_backward(int /*unit*/, int /*micro_batch*/) {}
+  // Nobody needs the values any more before the next forward or backward of the unit.
+  virtual void after_backward_input(int /*unit*/) {}
+  // The gradients of the micro-batch are all there: at once after the above, or, where a pipeline
+  // splits backward, later.
   virtual void after_backward(int unit, int micro_batch) = 0;
   // After a forward that no backward follows.
   virtual void after_evaluation() {}
@@ -85,7 +89,8 @@ class Strategy {
   virtual Copies expected_copies() const = 0;
 };
 
-// Of this rank's shards.
+// Of this rank's shards; not finite, either, if a gradient is not that another rank counts: then
+// only this rank's copy is spoiled, and all are to know.
 WideSum squares_of_counted(Backend& backend, const std::vector<Shard>& shards);
 
 struct StrategyOptions {

@@ -384,6 +384,24 @@ class ParityCheck {
 
 }  // namespace
 
+double rounding_bound(const TrainingSetup& training) {
+  if (training.precision == DType::f64) {
+    return 1e-12;
+  }
+  if (training.precision == DType::f32) {
+    return 1e-5;
+  }
+  if (!training.mesh || training.mesh->tensor == 1) {
+    return training.precision == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  }
+  int roundings = 1;
+  const std::unique_ptr<Model> whole = make_model(training.model, training.precision);
+  for (const auto& unit : whole->units()) {
+    roundings += unit->forward_seams().reduces + unit->backward_seams().reduces;
+  }
+  return roundings * 0x1p-8;
+}
+
 ParityResult check_parity(const ParityOptions& options, const TokenDataset& data, Backend& backend,
                           Communicator& communicator,
                           const TrainingState::MakeBackend& make_backend) {

@@ -41,6 +41,14 @@ struct ParityOptions {
   std::optional<Plant> plant = {};
 };
 
+// A relative error that rounding alone may cause; faults are factors, far above it. In the 16-bit
+// formats a parameter may be rounded to the neighbour of the control's when a sum differs in its
+// last bits, so that is one rounding of the format. Where tensor ranks add up activations, or their
+// gradients, each has rounded its partial sum, which the control has not: one rounding more at each
+// such sum that a micro-batch comes by, of 8 bits in f16 too, since parameters that began at zero
+// are below its normal numbers for some steps.
+double rounding_bound(const TrainingSetup& training);
+
 // How far one tensor, or the loss, is off.
 struct Difference {
   std::string what;  // "loss", "gradient of NAME", "parameter NAME"

@@ -181,5 +181,33 @@ TEST(Capabilities, EveryCellIsInTheJson) {
   EXPECT_EQ(kinds["broadcast tree"].size(), 7u);
 }
 
+// Every strategy with every kind of mesh and every pipeline schedule; what is refused says why.
+TEST(Capabilities, MeshesAreThereForEveryStrategy) {
+  const Json report = parsed(alone("capabilities --json -"));
+  std::map<std::string, std::map<std::string, Json>> cells;  // by option and strategy
+  for (const Json& cell : report["training"]) {
+    cells[cell["option"]][cell["strategy"]] = cell;
+  }
+  for (const char* option : {"--mesh dp=N,tp=N", "--mesh dp=N,tp=N --sequence-parallel",
+                             "--mesh dp=N,pp=N --pipeline-schedule fill-drain",
+                             "--mesh dp=N,pp=N --pipeline-schedule 1f1b",
+                             "--mesh dp=N,pp=N --pipeline-schedule interleaved-1f1b",
+                             "--mesh dp=N,pp=N --pipeline-schedule zb-h1",
+                             "--mesh dp=N,pp=N --pipeline-schedule zb-h2"}) {
+    for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+      const Json& cell = cells[option][strategy];
+      ASSERT_FALSE(cell.is_null()) << option << " " << strategy;
+      const bool gives_away = std::string(strategy) == "zero2" || std::string(strategy) == "fsdp";
+      const bool splits = std::string(option).find("zb-") != std::string::npos;
+      EXPECT_EQ(cell["supported"], !(gives_away && splits)) << cell;
+      if (gives_away && splits) {
+        EXPECT_NE(cell["reason"].get<std::string>().find("--reduce-gradients once"),
+                  std::string::npos)
+            << cell;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ringworld

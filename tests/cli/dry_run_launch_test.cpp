@@ -1,5 +1,7 @@
 // ringworld train --dry-run against the real thing: what it says a step holds and sends is what a
 // real run under mpiexec holds and sends, to the byte.
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "tests/cli/launch.h"
@@ -104,6 +106,24 @@ INSTANTIATE_TEST_SUITE_P(
         Configuration{"OffloadOptimizer", 2, "--strategy zero1 --offload optimizer"},
         Configuration{"OffloadMasterBf16", 2, "--strategy zero2 --offload master --precision bf16"},
         Configuration{"OffloadParameters", 2, "--strategy fsdp --offload parameters"},
+        Configuration{"Tensor", 2, "--mesh tp=2"},
+        Configuration{"TensorSequenceFsdp", 4,
+                      "--mesh dp=2,tp=2 --sequence-parallel --strategy fsdp --sequence-length 15"},
+        Configuration{"TensorOfAnOddVocabulary", 2,
+                      "--mesh tp=2 --vocabulary 257 --precision bf16"},
+        Configuration{"Pipeline", 2, "--mesh pp=2 --micro-batch 1"},
+        Configuration{"PipelineZeroBubble", 2,
+                      "--mesh pp=2 --pipeline-schedule zb-h1 --micro-batch 1 --dropout 0.1"},
+        Configuration{"PipelineZero1Offload", 4,
+                      "--mesh dp=2,pp=2 --strategy zero1 --offload optimizer"},
+        Configuration{"PipelineLlama", 2,
+                      "--mesh pp=2 --model llama-tiny --checkpoint-activations 1 --micro-batch 1"},
+        Configuration{"MeshInterleaved", 4,
+                      "--mesh pp=2,tp=2 --layers 4 --sequence-parallel --strategy fsdp "
+                      "--pipeline-schedule interleaved-1f1b --checkpoint-activations 1 "
+                      "--micro-batch 1"},
+        Configuration{"MeshOffloadParameters", 8,
+                      "--mesh dp=2,pp=2,tp=2 --strategy fsdp --offload parameters"},
         Configuration{"OffloadToFile", 2,
                       "--strategy fsdp --offload parameters --precision bf16 --offload-to file "
                       "--offload-path DIR"}),
@@ -118,6 +138,50 @@ TEST_F(DryRunLaunch, PlaysAnyRankOfAnyWorld) {
     parameters += dry.at("peak_bytes").at("parameters").get<std::int64_t>();
   }
   EXPECT_GT(parameters, 0);
+}
+
+// Metrics are rank 0's. Another stage's peak shows where it is the largest: a budget of as many
+// bytes will do for all ranks, and one byte less will not.
+TEST_F(DryRunLaunch, KnowsThePeakOfALaterStage) {
+  const std::string more =
+      "--layers 4 --mesh pp=2,tp=2 --stages 1,3 --sequence-parallel --micro-batch 1 ";
+  const auto peak = [&](int rank) {
+    return dry_run(4, rank, more).at("peak_bytes").at("total").get<std::int64_t>();
+  };
+  const std::int64_t largest = peak(2);
+  ASSERT_LT(peak(0), largest);
+  ASSERT_EQ(peak(3), largest);
+  const auto real = [&](std::int64_t budget) {
+    return launch(
+        4, options(more + "--steps 2 --progress none --device-memory " + std::to_string(budget)));
+  };
+  const CommandResult enough = real(largest);
+  EXPECT_EQ(enough.exit_code, 0) << enough.output;
+  const CommandResult too_little = real(largest - 1);
+  EXPECT_EQ(too_little.exit_code, 4) << too_little.output;
+}
+
+// Llama 3 405B on 16384 ranks, any of them, in seconds.
+TEST_F(DryRunLaunch, PlaysARankOfAMeshOf16384) {
+  for (const int rank : {0, 8, 16383}) {
+    const CommandResult run = run_alone(
+        "train --dry-run --json - --model llama-3-405b --mesh dp=128,pp=16,tp=8 --strategy fsdp "
+        "--sequence-parallel --precision bf16 --global-batch 2048 --micro-batch 1 "
+        "--sequence-length 8192 --checkpoint-activations 1 --world 16384 --rank " +
+            std::to_string(rank),
+        /*seconds=*/30);
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    const nlohmann::json dry = nlohmann::json::parse(run.output);
+    EXPECT_EQ(dry.at("conditions").at("ranks"), 16384);
+    EXPECT_GT(dry.at("peak_bytes").at("total").get<std::int64_t>(), 0);
+    std::set<std::string> labels;
+    for (const auto& call : dry.at("collectives")) {
+      labels.insert(call.at("label").get<std::string>().substr(0, 6));
+    }
+    EXPECT_TRUE(labels.contains("tensor")) << run.output;
+    EXPECT_TRUE(labels.contains("pipeli")) << run.output;
+    EXPECT_TRUE(labels.contains("gradie")) << run.output;
+  }
 }
 
 // Where the model's states are: 16 bytes of each parameter in f32 with AdamW, of which each degree

@@ -361,8 +361,12 @@ TEST_F(Config, EveryOptionIsAKey) {
     if (name == "transport")
       value = "shared";
     if (name == "explain" || name == "reproducible" || name == "dry-run" ||
-        name == "reshard-after-forward")
+        name == "reshard-after-forward" || name == "sequence-parallel")
       value = "true";
+    if (name == "mesh")
+      value = "dp=2,pp=2,tp=2";
+    if (name == "pipeline-schedule")
+      value = "zb-h1";
     if (name == "offload")
       value = "optimizer";
     if (name == "offload-to")

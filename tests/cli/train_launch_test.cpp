@@ -1,5 +1,7 @@
 // ringworld train as a user starts it: real processes under mpiexec.
+#include <array>
 #include <cmath>
+#include <cstdio>
 
 #include <gtest/gtest.h>
 
@@ -35,6 +37,13 @@ std::vector<double> losses(const std::vector<nlohmann::json>& lines) {
   return values;
 }
 
+// As the console shows it.
+std::string shown(double loss) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "loss %.4f", loss);
+  return text.data();
+}
+
 TEST_F(TrainLaunch, LossesDoNotDependOnTheNumberOfRanks) {
   std::vector<double> control;
   for (const auto& [ranks, micro_batch] : {std::pair(1, 4), {1, 8}, {2, 4}, {4, 2}, {4, 1}}) {
@@ -54,6 +63,46 @@ TEST_F(TrainLaunch, LossesDoNotDependOnTheNumberOfRanks) {
       EXPECT_NEAR(ours[step], control[step], 1e-5 * control[step])
           << ranks << " ranks, step " << step + 1;
     }
+  }
+}
+
+// The console and the metrics are rank 0's: they show the loss of the whole model, which only the
+// last stage computes.
+TEST_F(TrainLaunch, LossesDoNotDependOnTheMesh) {
+  struct Case {
+    int ranks;
+    std::string mesh;
+  };
+  std::vector<double> control;
+  std::vector<double> validation;
+  for (const Case& c : {Case{1, ""}, Case{2, "--mesh tp=2"}, Case{2, "--mesh pp=2"},
+                        Case{4, "--mesh pp=4 --strategy fsdp"},
+                        Case{4, "--mesh dp=2,tp=2 --sequence-parallel --strategy zero2"},
+                        Case{8,
+                             "--mesh dp=2,pp=2,tp=2 --sequence-parallel --strategy fsdp "
+                             "--pipeline-schedule interleaved-1f1b --checkpoint-activations 1"},
+                        Case{4, "--mesh pp=2,tp=2 --pipeline-schedule zb-h1 --stages 3,1"}}) {
+    SCOPED_TRACE(c.mesh);
+    const std::string metrics = directory_.path("metrics.jsonl");
+    const CommandResult run =
+        launch(c.ranks, options("--layers 4 --steps 10 --global-batch 8 --micro-batch 2 "
+                                "--learning-rate 0.01 --validation-interval 10 "
+                                "--validation-batches 2 --progress lines " +
+                                c.mesh + " --metrics " + metrics));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    const auto lines = read_json_lines(metrics);
+    const std::vector<double> ours = losses(lines);
+    ASSERT_EQ(ours.size(), 10u);
+    validation.push_back(lines.back().at("validation_loss"));
+    if (control.empty()) {
+      control = ours;
+      EXPECT_LT(ours.back(), ours.front() - 0.5);  // it learns
+    }
+    for (std::size_t step = 0; step < ours.size(); ++step) {
+      EXPECT_NEAR(ours[step], control[step], 1e-5 * control[step]) << "step " << step + 1;
+    }
+    EXPECT_NEAR(validation.back(), validation.front(), 1e-5 * validation.front());
+    EXPECT_NE(run.output.find(shown(ours.back())), std::string::npos) << run.output;
   }
 }
 

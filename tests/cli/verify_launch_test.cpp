@@ -1,4 +1,6 @@
 // ringworld verify as a user starts it: real processes under mpiexec.
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "tests/cli/launch.h"
@@ -57,6 +59,56 @@ TEST(VerifyLaunch, LlamaEqualsASingleProcess) {
   const CommandResult planted = launch(2, "verify --model llama-tiny " + tiny_llama +
                                               "--plant factor=2,rank=1,tensor="
                                               "model.layers.1.mlp.gate_up_proj.weight");
+  EXPECT_EQ(planted.exit_code, 1) << planted.output;
+}
+
+std::set<std::string> verified_layouts(int ranks, const std::string& options) {
+  const TemporaryDirectory directory;
+  const std::string json = directory.path("table.json");
+  const CommandResult run =
+      launch(ranks,
+             "verify --accumulation 1 --precision f64 --steps 2 --micro-batch 2 --heads 8 "
+             "--width 16 --vocabulary 19 --context 8 --sequence-length 7 --json " +
+                 json + " " + options);
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  const auto table = nlohmann::json::parse(std::ifstream(json));
+  std::set<std::string> layouts;
+  for (const auto& row : table.at("rows")) {
+    EXPECT_EQ(row.at("passed"), true) << row;
+    EXPECT_LE(row.at("largest").at("relative_error"), 1e-12) << row;
+    EXPECT_EQ(row.at("bytes_sent"), row.at("bytes_expected")) << row;
+    layouts.insert(row.at("layout"));
+  }
+  return layouts;
+}
+
+// An axis that is no divisor of the vocabulary and of the sequence, either.
+TEST(VerifyLaunch, MeshesOfEightRanksEqualASingleProcess) {
+  EXPECT_EQ(verified_layouts(8,
+                             "--mesh dp=2,pp=2,tp=2 tp=8 --sequence-parallel true "
+                             "--strategy fsdp --layers 2"),
+            (std::set<std::string>{"dp=2,pp=2,tp=2 sp 1f1b", "dp=1,pp=1,tp=8 sp"}));
+  EXPECT_EQ(verified_layouts(8, "--mesh pp=8 --layers 8 --pipeline-schedule 1f1b zb-h2"),
+            (std::set<std::string>{"dp=1,pp=8,tp=1 1f1b", "dp=1,pp=8,tp=1 zb-h2"}));
+}
+
+TEST(VerifyLaunch, AllMeansEveryMeshAndWhatGoesWithIt) {
+  EXPECT_EQ(verified_layouts(2, "--mesh all --layers 4 --accumulation 2"),
+            (std::set<std::string>{"dp=2,pp=1,tp=1", "dp=1,pp=1,tp=2", "dp=1,pp=1,tp=2 sp",
+                                   "dp=1,pp=2,tp=1 fill-drain", "dp=1,pp=2,tp=1 1f1b",
+                                   "dp=1,pp=2,tp=1 interleaved-1f1b", "dp=1,pp=2,tp=1 zb-h1",
+                                   "dp=1,pp=2,tp=1 zb-h2"}));
+}
+
+// In 16 bits, tensor ranks round what they add up.
+TEST(VerifyLaunch, SixteenBitsOverTensorRanksAreEqualWithinTheirRounding) {
+  const CommandResult run =
+      launch(4, "verify --mesh tp=4 pp=2,tp=2 --precision bf16 f16 --accumulation 1 " + tiny_model +
+                    "--heads 4");
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  const CommandResult planted =
+      launch(4, "verify --mesh tp=4 --precision bf16 --accumulation 1 " + tiny_model +
+                    "--heads 4 --plant tensor=h.0.mlp.c_fc.weight,factor=2,rank=3");
   EXPECT_EQ(planted.exit_code, 1) << planted.output;
 }
 

@@ -1,6 +1,7 @@
 // The collectives between real processes, through MPI, through shared memory, and through both, as
 // if the ranks were on two machines: the matrix of operations, dtypes and reductions, a buffer of
 // many segments, calls under way while the rank computes, and what shared memory has of its own.
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -139,6 +140,33 @@ TEST_P(Mpi, ADryRunCostsWhatThisRankCosts) {
     Communicator communicator(transport_, *backend, options);
     expect_same(dry_cost_of_calls(transport_.rank(), ranks, as, options, c.dtype, c.count),
                 cost_of_calls(communicator, c.dtype, c.count));
+  }
+}
+
+// Round the ring both ways before anyone receives, and a collective after that.
+TEST_P(Mpi, MessagesGoBothWaysBeforeACollective) {
+  const int ranks = communicator_.world_size();
+  if (ranks == 1) {
+    return;
+  }
+  const int own = communicator_.rank();
+  const int next = (own + 1) % ranks;
+  const int previous = (own + ranks - 1) % ranks;
+  for (const std::int64_t count : {0, 1, 10, 300'000}) {
+    std::vector<Work> sends;
+    for (const int peer : {next, previous}) {
+      sends.push_back(communicator_.send(filled(count, 10 * own + peer), peer, "round"));
+    }
+    for (const int peer : {previous, next}) {
+      const Tensor y = filled(count, -1);
+      communicator_.receive(y, peer, "round").wait();
+      const std::vector<double> values = backend_->download_values(y);
+      EXPECT_EQ(std::count(values.begin(), values.end(), 10 * peer + own), count);
+    }
+    EXPECT_EQ(communicator_.all_reduce_value(std::int64_t{1}, ReduceOp::sum, "after"), ranks);
+    for (Work& send : sends) {
+      send.wait();
+    }
   }
 }
 
