@@ -18,6 +18,7 @@ ExitCode run_call(const CallOptions& options, Transport& transport);
 ExitCode run_bench(const BenchOptions& options, Transport& transport);
 ExitCode run_compare(const CompareOptions& options, Transport& transport);
 ExitCode run_plan_memory(const PlanMemoryOptions& options, Transport& transport);
+ExitCode run_lesson(const LessonOptions& options, Transport& transport);
 ExitCode run_capabilities(const CapabilitiesOptions& options, Transport& transport);
 ExitCode run_doctor(const DoctorOptions& options, Transport& transport);
 // Where MPI cannot serve, for the reason given.

@@ -145,6 +145,9 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* memory = std::get_if<PlanMemoryOptions>(&command)) {
     return run_plan_memory(*memory, transport);
   }
+  if (const auto* lesson = std::get_if<LessonOptions>(&command)) {
+    return run_lesson(*lesson, transport);
+  }
   return run_call(std::get<CallOptions>(command), transport);
 }
 
