@@ -54,9 +54,7 @@ std::span<const LessonEntry> lesson_parts() {
 ExitCode run_lesson(const LessonOptions& o, Transport& transport) {
   LessonRanks ranks(transport);
   ranks.check_same_everywhere(o.settings);
-  if (ranks.prints()) {
-    check_writable("--json", o.json);
-  }
+  ranks.on_rank_0([&] { check_writable("--json", o.json); });
   const bool shows = ranks.prints() && o.json != "-";
   if (shows) {
     std::cout << paragraph("The lesson, on " + ranks.description()) << "\n" << std::flush;

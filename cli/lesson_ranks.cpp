@@ -67,6 +67,14 @@ void LessonRanks::check_same_everywhere(const std::string& settings) {
   }
 }
 
+void LessonRanks::on_rank_0(const std::function<void()>& body) {
+  if (processes_ == nullptr) {
+    body();
+  } else {
+    processes_->on_rank_0(body);
+  }
+}
+
 void LessonRanks::barrier() {
   if (processes_ != nullptr) {
     processes_->communicator().barrier("end of the lesson");

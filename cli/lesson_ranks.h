@@ -32,6 +32,8 @@ class LessonRanks {
 
   // Throws UsageError unless every process was started with the same settings.
   void check_same_everywhere(const std::string& settings);
+  // On rank 0 alone; an Error of it is thrown by every process.
+  void on_rank_0(const std::function<void()>& body);
   // Until the last process is here.
   void barrier();
 
