@@ -335,6 +335,43 @@ TEST(Lesson, NumbersStandInTheText) {
   expect_facts(run_alone("lesson --help"), 0, {"--part", "tensor-parallel", "1f1b", "Exercise 5"});
 }
 
+// The prompt for assistants: its commands run, and what it gives to check oneself by is what the
+// lesson says.
+TEST(Lesson, PromptHolds) {
+  std::ifstream file(RINGWORLD_PROMPT);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string prompt = text.str();
+  int commands = 0;
+  std::istringstream lines(prompt);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ringworld ")) {
+      const CommandResult result = run_alone(line.substr(line.find(' ') + 1), 20);
+      EXPECT_EQ(result.exit_code, 0) << line << "\n" << result.output;
+      ++commands;
+    }
+  }
+  EXPECT_GT(commands, 0);
+  const auto says = [&](const std::string& fact) {
+    EXPECT_NE(prompt.find(fact), std::string::npos) << fact;
+  };
+  const Json& memory = part("memory");
+  for (const std::size_t row : {1, 2, 4, 7}) {
+    says(printed(memory["rows"][row]["gigabytes"], 1));
+  }
+  says(printed(memory["with_shape"]["activations_gigabytes"], 2) + " GB");
+  says(printed(memory["with_shape"]["total_gigabytes"], 2) + " GB");
+  says(printed(memory["405b_without_activations_gigabytes"], 0) + " GB");
+  says(memory["405b_smallest_gpus"].dump() + " GPUs");
+  for (const std::size_t row : {0, 3, 5}) {
+    says(printed(100 * part("pipeline")["rows"][row]["bubble"].get<double>(), 1) + " %");
+  }
+  says(part("3d")["gpus"].dump());
+  for (const std::size_t row : {2, 5}) {
+    says("$" + printed(part("cost")["rows"][row]["dollars"].get<double>() / 1e6, 3) + " M");
+  }
+}
+
 TEST(Lesson, OnePartAlone) {
   for (const char* name : {"ring", "3d"}) {
     const Json parts = parsed(run_alone(std::string("lesson --json - --part ") + name))["parts"];
