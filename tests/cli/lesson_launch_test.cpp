@@ -363,6 +363,9 @@ TEST(Lesson, PromptHolds) {
   says(printed(memory["with_shape"]["total_gigabytes"], 2) + " GB");
   says(printed(memory["405b_without_activations_gigabytes"], 0) + " GB");
   says(memory["405b_smallest_gpus"].dump() + " GPUs");
+  const Json planned = parsed(
+      run_alone("plan memory --model llama3-8b --gpus 8 --tensor 2 --sharding zero1 --json -"));
+  says("has " + printed(planned["device_bytes"].get<double>() / 1e9, 1) + " GB");
   for (const std::size_t row : {0, 3, 5}) {
     says(printed(100 * part("pipeline")["rows"][row]["bubble"].get<double>(), 1) + " %");
   }
