@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/lesson_ranks.h"
+#include "planner/layout.h"
 
 namespace ringworld {
 
@@ -26,6 +27,9 @@ struct LessonEntry {
   bool on_ranks;  // every rank runs it, and rank 0 has the result; otherwise rank 0 alone runs it
   LessonPart (*run)(LessonRanks& ranks);
 };
+
+// Llama 3 405B on 16,384 GPUs: Grattafiori et al., The Llama 3 Herd of Models, 2024, table 4.
+Layout lesson_llama3_layout();
 
 // In the lesson's order, the exercises last.
 std::span<const LessonEntry> lesson_parts();

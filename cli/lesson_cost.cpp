@@ -5,8 +5,10 @@
 
 #include "cli/console.h"
 #include "cli/lesson.h"
+#include "planner/cost.h"
+#include "planner/hardware.h"
+#include "planner/step.h"
 #include "planner/transformer.h"
-#include "runtime/hardware.h"
 
 namespace ringworld {
 namespace {
@@ -28,11 +30,12 @@ struct Training {
   double tokens;
   double gpu_hours;  // reported
   const char* gpu;
-  double dollars;  // per GPU-hour
+  double price;  // dollars per GPU-hour
   const char* source;
 };
+constexpr const char* llama = "llama-3-405b";
 constexpr Training trainings[] = {
-    {"llama3-405b", 15.6e12, 30.84e6, "H100", 3.50, "Llama 3.1's model card"},
+    {llama, 15.6e12, 30.84e6, "H100", 3.50, "Llama 3.1's model card"},
     {"deepseek-v3", 14.8e12, 2.788e6, "H800", 2.00, "DeepSeek-V3, table 1"}};
 
 // 6 operations for each token and parameter that it passes through (Kaplan et al., 2020).
@@ -40,8 +43,26 @@ double flops_of(const Transformer& model, double tokens) {
   return 6 * static_cast<double>(count_active_parameters(model).total()) * tokens;
 }
 
-double hours_on(const Accelerator& gpu, double flops) {
-  return flops / (*gpu.rates.bf16 * utilization) / 3600;
+// At the assumed share of the GPU's rate, and nothing lost.
+Cost cost_at_utilization(const Machine& gpu, double flops, double tokens, double dollars) {
+  return cost_of({.tokens = tokens,
+                  .tokens_per_second = gpu.bf16.value * utilization / (flops / tokens),
+                  .gpus = 1,
+                  .price = dollars},
+                 EfficiencyCase::high);
+}
+
+// Of Llama 3 405B in its own layout, as ringworld plan cost expects it.
+Cost planned_cost(const Machine& gpu, const Transformer& model, double tokens, double dollars) {
+  const Layout layout = lesson_llama3_layout();
+  const Software software;
+  const double seconds = plan_step(model, layout, gpu, software).seconds;
+  return cost_of(
+      {.tokens = tokens,
+       .tokens_per_second = throughput(model, layout, gpu, software, seconds).tokens_per_second,
+       .gpus = layout.gpus(),
+       .price = dollars},
+      EfficiencyCase::expected);
 }
 
 }  // namespace
@@ -54,29 +75,39 @@ LessonPart lesson_cost(LessonRanks& /*ranks*/) {
                {"cost $M", Align::right},
                {"by"}});
   Json rows = Json::array();
-  const auto add = [&](const Training& training, std::string_view gpu, double hours, double dollars,
-                       const std::string& by) {
-    const double cost = hours * dollars;
-    table.add_row({training.model, std::string(gpu), fmt::format("{:.3f}", hours / million),
-                   fmt::format("{:.2f}", dollars), fmt::format("{:.3f}", cost / million), by});
+  const auto add = [&](const Training& training, std::string_view gpu, double price,
+                       const Cost& cost, const std::string& by) {
+    table.add_row({training.model, std::string(gpu),
+                   fmt::format("{:.3f}", cost.gpu_hours / million), fmt::format("{:.2f}", price),
+                   fmt::format("{:.3f}", *cost.dollars / million), by});
     rows.push_back({{"model", training.model},
                     {"gpu", gpu},
-                    {"gpu_hours", hours},
-                    {"dollars_per_hour", dollars},
-                    {"dollars", cost},
+                    {"gpu_hours", cost.gpu_hours},
+                    {"dollars_per_hour", price},
+                    {"dollars", *cost.dollars},
                     {"by", by}});
   };
+  const Machines machines;
   std::string shares;
   for (const Training& training : trainings) {
     const Transformer& model = find_transformer(training.model);
     const double flops = flops_of(model, training.tokens);
     for (const Rent& rent : rents) {
-      add(training, rent.gpu, hours_on(find_accelerator(rent.gpu), flops), rent.dollars,
+      const Machine& gpu = machines.find(rent.gpu);
+      add(training, rent.gpu, rent.dollars,
+          cost_at_utilization(gpu, flops, training.tokens, rent.dollars),
           fmt::format("6 x active parameters x tokens at {:.0f} %", 100 * utilization));
     }
-    add(training, training.gpu, training.gpu_hours, training.dollars, training.source);
-    // An H800 computes as an H100 does; its links are slower.
-    const double peak = *find_accelerator("H100-80GB").rates.bf16;
+    if (model.name == llama) {
+      const Rent& rent = rents[1];
+      add(training, rent.gpu, rent.dollars,
+          planned_cost(machines.find(rent.gpu), model, training.tokens, rent.dollars),
+          "our step time for its layout, expected");
+    }
+    add(training, training.gpu, training.price,
+        {.gpu_hours = training.gpu_hours, .dollars = training.gpu_hours * training.price},
+        training.source);
+    const double peak = machines.find(fmt::format("{}-80GB", training.gpu)).bf16.value;
     shares += fmt::format("{}{}: {:.2e} operations, {:.1f} % of the peak rate over all hours",
                           shares.empty() ? "" : "; ", training.model, flops,
                           100 * flops / (training.gpu_hours * 3600 * peak));
@@ -84,8 +115,9 @@ LessonPart lesson_cost(LessonRanks& /*ranks*/) {
   return {
       .asked = fmt::format(
           "What training costs at A100 ${:.2f} and H100 ${:.2f} an hour: from exact parameter "
-          "counts, the GPUs' dense bf16 rates and an assumed {:.0f} % of them; and from reported "
-          "hours, Llama 3 405B (about $100 M) and DeepSeek-V3 ($5.576 M).",
+          "counts, the GPUs' dense bf16 rates and an assumed {:.0f} % of them; as ringworld plan "
+          "cost expects it for Llama 3's layout; and from reported hours, Llama 3 405B (about $100 "
+          "M) and DeepSeek-V3 ($5.576 M).",
           rents[0].dollars, rents[1].dollars, 100 * utilization),
       .table = table.text(),
       .found = {fmt::format(

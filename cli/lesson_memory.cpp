@@ -147,16 +147,22 @@ LessonPart lesson_mixed_precision(LessonRanks& /*ranks*/) {
                    {"rows", rows}}};
 }
 
+Layout lesson_llama3_layout() {
+  return {.data = 128,
+          .tensor = 8,
+          .pipeline = 16,
+          .chunks = 7,
+          .sequence_parallel = true,
+          .schedule = "interleaved-1f1b",
+          .sharding = Sharding::zero1,
+          .micro_batch = 1,
+          .global_batch = 2048,
+          .sequence_length = 8192};
+}
+
 LessonPart lesson_three_axes(LessonRanks& /*ranks*/) {
-  const Transformer& model = find_transformer("llama3-405b");
-  const Layout layout{.data = 128,
-                      .tensor = 8,
-                      .pipeline = 16,
-                      .sequence_parallel = true,
-                      .sharding = Sharding::zero2,
-                      .micro_batch = 1,
-                      .global_batch = 2048,
-                      .sequence_length = 8192};
+  const Transformer& model = find_transformer("llama-3-405b");
+  const Layout layout = lesson_llama3_layout();
   const std::string reason = refusal(layout, model, layout.gpus());
   const MemoryPlan plan = plan_memory(model, layout);
   const StageMemory& fullest = plan.worst();
@@ -165,8 +171,7 @@ LessonPart lesson_three_axes(LessonRanks& /*ranks*/) {
   table.add_row({"tensor", fmt::format("{}", layout.tensor), "every layer, within a node"});
   table.add_row({"pipeline", fmt::format("{}", layout.pipeline),
                  fmt::format("the {} layers, between nodes", model.layers)});
-  table.add_row(
-      {"data", fmt::format("{}", layout.data), "the batch, gradients and Adam's state (zero2)"});
+  table.add_row({"data", fmt::format("{}", layout.data), "the batch, and Adam's state (zero1)"});
   table.add_row({"all", fmt::format("{}", layout.gpus()),
                  fmt::format("{} parameters", count_text(parameters))});
   const double total = gigabytes(static_cast<double>(fullest.device.total().value));
@@ -180,12 +185,12 @@ LessonPart lesson_three_axes(LessonRanks& /*ranks*/) {
       .found = {fmt::format(
           "By our own accounting the fullest GPU is on stage {}, with {} layers and {} parameters, "
           "and holds {:.1f} GB, where an H100 has {:.0f}: micro-batch 1 of {} tokens, {} "
-          "micro-batches, 1F1B, sequence parallelism, no recomputation.",
+          "micro-batches, interleaved 1F1B with 7 chunks, sequence parallelism, no recomputation.",
           fullest.stage, fullest.layers, count_text(fullest.parameters), total,
           gigabytes(static_cast<double>(find_accelerator("H100-80GB").memory.value)),
           layout.sequence_length, layout.micro_batches())},
       .practice =
-          "Llama 3 had a layer fewer on its end stages, interleaving, and a context axis besides.",
+          "Llama 3 had a layer fewer on its end stages, sharded gradients and had a context axis.",
       .json = {{"tensor", layout.tensor},
                {"pipeline", layout.pipeline},
                {"data", layout.data},

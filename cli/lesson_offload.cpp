@@ -7,7 +7,7 @@
 #include "cli/dry_run.h"
 #include "cli/lesson.h"
 #include "planner/conventions.h"
-#include "runtime/hardware.h"
+#include "planner/hardware.h"
 
 namespace ringworld {
 namespace {
@@ -19,12 +19,7 @@ constexpr std::int64_t parameters = 70'000'000'000;
 constexpr double host_memory = 512;  // GB of a node, as the exercise says
 constexpr double nvme = 2000;        // GB of a node
 
-// How fast the host side is; nothing is hidden behind compute.
-constexpr double host_link = 16 * 16e9 / 8 * 128 / 130;  // bytes/s: PCI Express 4.0, 16 lanes
-constexpr double adam_rate = 1e9 / 0.22;  // parameters/s of a node: ZeRO-Offload (2021), table 4
-constexpr double drive_read = 6.5e9;      // bytes/s: an assumption
-constexpr double drive_write = 3e9;       // bytes/s: an assumption
-constexpr double utilization = 0.4;       // of the GPU's dense rate: an assumption
+constexpr double utilization = 0.4;  // of the GPU's dense rate: an assumption
 
 struct States {  // GB; activations are not counted
   double device = 0;
@@ -48,11 +43,12 @@ States states_on(std::int64_t gpus, bool offloads) {
   return states;
 }
 
-// Of one step: gradients down, Adam on the CPUs, weights up; and what is on the drive in and out.
-double seconds_on_host(std::int64_t gpus, const States& states) {
+// Of one step, nothing hidden behind compute: gradients down, Adam on the node's CPUs, weights up;
+// and what is on its drives in and out.
+double seconds_on_host(std::int64_t gpus, const States& states, const Machine& machine) {
   const double bytes_each_way = 2.0 * parameters / static_cast<double>(gpus);
-  return 2 * bytes_each_way / host_link + parameters / adam_rate +
-         states.file * giga * (1 / drive_read + 1 / drive_write);
+  return 2 * bytes_each_way / machine.host_link.value + parameters / machine.adam_rate.value +
+         states.file * giga * (1 / machine.nvme_read.value + 1 / machine.nvme_write.value);
 }
 
 TrainOptions training() {
@@ -71,8 +67,9 @@ TrainOptions training() {
 }  // namespace
 
 LessonPart lesson_offload(LessonRanks& /*ranks*/) {
-  const Accelerator& gpu = find_accelerator("A100-80GB");
-  const double room = static_cast<double>(gpu.memory.value) / giga;
+  const Machines machines;
+  const Machine& gpu = machines.find("A100-80GB");
+  const double room = gpu.memory.value / giga;
   Table table({{"GPUs", Align::right},
                {"optimizer"},
                {"per GPU GB", Align::right},
@@ -96,8 +93,8 @@ LessonPart lesson_offload(LessonRanks& /*ranks*/) {
     }
   }
   constexpr std::int64_t few = 4;
-  const double extra = seconds_on_host(few, states_on(few, true));
-  const double rate = static_cast<double>(few) * *gpu.rates.bf16 * utilization;
+  const double extra = seconds_on_host(few, states_on(few, true), gpu);
+  const double rate = static_cast<double>(few) * gpu.bf16.value * utilization;
   // A step of t tokens computes for 6 P t / rate seconds.
   const auto tokens = [&](double slowdown) { return extra / slowdown * rate / (6.0 * parameters); };
   const DryRun run = dry_run(training(), 0, few);
@@ -113,12 +110,13 @@ LessonPart lesson_offload(LessonRanks& /*ranks*/) {
           {fmt::format(
                "So {} GPUs instead of 16. The host adds {:.1f} s to a step if nothing hides it: "
                "{:.1f} GB each way at {:.1f} GB/s for each GPU, Adam at {:.2f}G parameters/s, "
-               "the drive at {:.1f} GB/s in and {:.1f} out. The lesson's 30 to 50 % slower is "
+               "a node's drives at {:.1f} GB/s in and {:.1f} out. The lesson's 30 to 50 % slower "
+               "is "
                "then a step of {:.0f}k to {:.0f}k tokens at {:.0f} % of {}'s bf16 rate; "
                "smaller steps lose more.",
-               few, extra, 2.0 * parameters / few / giga, host_link / giga, adam_rate / giga,
-               drive_read / giga, drive_write / giga, tokens(0.5) / 1000, tokens(0.3) / 1000,
-               100 * utilization, gpu.name),
+               few, extra, 2.0 * parameters / few / giga, gpu.host_link.value / giga,
+               gpu.adam_rate.value / giga, gpu.nvme_read.value / giga, gpu.nvme_write.value / giga,
+               tokens(0.5) / 1000, tokens(0.3) / 1000, 100 * utilization, gpu.name),
            fmt::format(
                "Our runtime, dry-run with Llama 2 70B on {} GPUs (bf16, checkpoint every layer, "
                "sequence 2048): {:.1f} GB on a GPU and {:.0f} GB on the host, since a 32-bit "

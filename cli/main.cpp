@@ -145,6 +145,18 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* memory = std::get_if<PlanMemoryOptions>(&command)) {
     return run_plan_memory(*memory, transport);
   }
+  if (const auto* step = std::get_if<PlanStepOptions>(&command)) {
+    return run_plan_step(*step, transport);
+  }
+  if (const auto* cost = std::get_if<PlanCostOptions>(&command)) {
+    return run_plan_cost(*cost, transport);
+  }
+  if (const auto* search = std::get_if<PlanSearchOptions>(&command)) {
+    return run_plan_search(*search, transport);
+  }
+  if (const auto* validate = std::get_if<PlanValidateOptions>(&command)) {
+    return run_plan_validate(*validate, transport);
+  }
   if (const auto* lesson = std::get_if<LessonOptions>(&command)) {
     return run_lesson(*lesson, transport);
   }

@@ -12,6 +12,7 @@
 #include "cli/option_groups.h"
 #include "cli/option_set.h"
 #include "cli/plan_options.h"
+#include "cli/plan_time_options.h"
 #include "cli/show_pipeline_options.h"
 #include "cli/training_options.h"
 #include "collectives/hierarchical.h"
@@ -237,7 +238,8 @@ const std::vector<CommandEntry>& commands() {
       {"show",
        "Shows a collective algorithm or a pipeline schedule, its cost, and if it is proved.",
        parse_show},
-      {"plan", "Says what training needs before anything is rented: memory.", parse_plan},
+      {"plan", "Says what training needs before anything is rented: memory, time, layout, cost.",
+       parse_plan},
       {"lesson",
        "Works out a course's lesson on distributed training: its tables, runs and exercises.",
        parse_as<LessonOptions>},
@@ -279,6 +281,18 @@ const std::vector<PlanEntry>& plans() {
       {"memory",
        {"plan memory", "Says what one GPU holds of a training, item by item, and if it fits.",
         parse_as<PlanMemoryOptions>}},
+      {"step",
+       {"plan step", "Says how long an optimizer step takes, and where its time goes.",
+        parse_as<PlanStepOptions>}},
+      {"search",
+       {"plan search", "Weighs every layout for so many GPUs and shows the best.",
+        parse_as<PlanSearchOptions>}},
+      {"cost",
+       {"plan cost", "Says what a whole training takes: days, dollars and energy.",
+        parse_as<PlanCostOptions>}},
+      {"validate",
+       {"plan validate", "Holds the planner against what was published.",
+        parse_as<PlanValidateOptions>}},
   };
   return table;
 }
@@ -372,7 +386,7 @@ Command parse_plan(const CommandEntry& entry, const std::vector<std::string>& ar
   std::string list;
   for (const PlanEntry& plan : plans()) {
     words.push_back(plan.word);
-    list += fmt::format("  {:<12}{}\n", plan.entry.name, plan.entry.summary);
+    list += fmt::format("  {:<15}{}\n", plan.entry.name, plan.entry.summary);
   }
   const std::string word = arguments.empty() ? "" : arguments.front();
   if (word == "--help" || word == "-h") {

@@ -21,6 +21,8 @@
 #include "planner/layout.h"
 #include "planner/memory.h"
 #include "planner/model_input.h"
+#include "planner/search.h"
+#include "planner/step.h"
 #include "runtime/backend.h"
 #include "runtime/bytes.h"
 #include "runtime/dtype.h"
@@ -204,8 +206,9 @@ struct PlannedTraining {
   std::optional<DType> precision;
   std::optional<DType> gradient_precision;
   MemoryOptions memory;
-  std::string gpu;      // in the hardware table; empty: none
-  Bytes gpu_memory{0};  // 0: as `gpu` has
+  std::string gpu;       // in the machine table; empty: none
+  std::string hardware;  // path of other machines; empty: the built-in table alone
+  Bytes gpu_memory{0};   // 0: as `gpu` has
 };
 
 // Whose memory is planned: a GPU's, as publications count it, or our own runtime's.
@@ -232,6 +235,54 @@ struct PlanMemoryOptions : PlannedTraining {
   std::string settings;  // as for show
 };
 
+// How the program is written; attention and dropout are memory's, too, and stand in MemoryOptions.
+struct PlannedProgram {
+  Software software;
+  bool overlap_given = false;
+};
+
+// plan step.
+struct PlanStepOptions : PlannedTraining {
+  PlannedProgram program;
+  std::string svg;       // path; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
+// plan cost.
+struct PlanCostOptions : PlannedTraining {
+  PlannedProgram program;
+  std::string tokens;           // "15.6T"
+  std::optional<double> price;  // dollars of a GPU for an hour; none: the machine's
+  double overhead = 1.1;        // power of the building over that of the computers
+  std::string svg;              // path; empty: none
+  std::string json;             // as for show
+  std::string settings;         // as for show
+};
+
+// plan search. Of the layout only batch and sequence length are asked.
+struct PlanSearchOptions : PlannedTraining {
+  PlannedProgram program;
+  std::vector<std::int64_t> gpu_counts;
+  SearchOrder order = SearchOrder::time;
+  std::int64_t keep = 10;
+  bool explain = false;
+  bool no_offload = false;
+  std::string tokens;           // empty: a billion
+  std::optional<double> price;  // as for plan cost
+  std::string json;             // as for show
+  std::string settings;         // as for show
+};
+
+// plan validate.
+struct PlanValidateOptions {
+  std::string hardware;  // as PlannedTraining's
+  bool all = false;
+  std::string markdown;  // path; "-": standard output; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
 // lesson.
 inline constexpr const char* every_part = "all";
 struct LessonOptions {
@@ -247,7 +298,8 @@ struct Text {
 
 using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions,
                              CallOptions, BenchOptions, CompareOptions, CapabilitiesOptions,
-                             DoctorOptions, PlanMemoryOptions, LessonOptions>;
+                             DoctorOptions, PlanMemoryOptions, PlanStepOptions, PlanCostOptions,
+                             PlanSearchOptions, PlanValidateOptions, LessonOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

@@ -56,6 +56,8 @@ DType parse_planned_dtype(const OptionSet& set, const std::string& name, const s
   set.refuse_unknown(name, text, names);
 }
 
+}  // namespace
+
 void declare_model(OptionSet& set, ModelQuestion& model) {
   set.group("Model");
   set.text("model", model.preset, "NAME", "A published one; all names stand below.");
@@ -78,6 +80,8 @@ void declare_model(OptionSet& set, ModelQuestion& model) {
   set.text("family", model.family, "gpt|llama",
            "What a model without a name is like in what dimensions do not say; default: llama.");
 }
+
+namespace {
 
 void declare_layout(OptionSet& set, PlannedTraining& o) {
   Layout& l = o.layout;
@@ -134,6 +138,8 @@ void declare_layout(OptionSet& set, PlannedTraining& o) {
       });
 }
 
+}  // namespace
+
 void declare_precision(OptionSet& set, PlannedTraining& o) {
   set.group("Precision and kernels");
   const auto dtype = [&set](const std::string& name, std::optional<DType>& value,
@@ -171,8 +177,6 @@ void declare_precision(OptionSet& set, PlannedTraining& o) {
       });
 }
 
-}  // namespace
-
 std::string_view name_of(Accounting accounting) {
   return accounting == Accounting::gpu ? "gpu" : "ringworld";
 }
@@ -182,6 +186,11 @@ std::string_view name_of(Convention convention) {
   return names[static_cast<std::size_t>(convention)];
 }
 
+void declare_hardware(OptionSet& set, std::string& path) {
+  set.text("hardware", path, "FILE.json",
+           "Machines of your own, or other values of known ones; see docs/planner.md.");
+}
+
 void declare_planned_training(OptionSet& set, PlannedTraining& o) {
   declare_model(set, o.model);
   declare_layout(set, o);
@@ -189,6 +198,7 @@ void declare_planned_training(OptionSet& set, PlannedTraining& o) {
   set.group("Hardware");
   set.text("gpu", o.gpu, "NAME", "Whether it fits this one; all names stand below.");
   set.size("gpu-memory", o.gpu_memory, "The same for so much memory.");
+  declare_hardware(set, o.hardware);
 }
 
 void declare(OptionSet& set, PlanMemoryOptions& o) {
@@ -215,7 +225,7 @@ void declare(OptionSet& set, PlanMemoryOptions& o) {
            "Write everything to this file; - is standard output, instead of the text.");
   set.examples(fmt::format(
       "Models:\n{}\nGPUs:\n{}\nExamples:\n"
-      "  ringworld plan memory --model llama3-8b --gpus 8 --sharding fsdp --gpu H100-80GB\n"
+      "  ringworld plan memory --model llama-3-8b --gpus 8 --sharding fsdp --gpu H100-80GB\n"
       "  ringworld plan memory --params 70B --tensor 8 --pipeline 4 --sequence-parallel\n"
       "  ringworld plan memory --params 6805M --largest-layer 131M --gpus 4 --convention "
       "deepspeed\n"

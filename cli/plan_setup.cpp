@@ -6,8 +6,8 @@
 
 #include "cli/console.h"
 #include "cli/help_formatter.h"
+#include "planner/hardware.h"
 #include "runtime/error.h"
-#include "runtime/hardware.h"
 
 namespace ringworld {
 namespace {
@@ -147,10 +147,14 @@ class Settling {
 
   void settle_hardware() {
     if (!asked_.gpu.empty()) {
-      const Accelerator& gpu = find_accelerator(asked_.gpu);
-      setup_.device = std::string(gpu.name);
-      setup_.budget = gpu.memory;
-      say("GPU", fmt::format("{}, {}", gpu.name, to_string(gpu.memory)), std::string(gpu.source));
+      Machines machines;
+      if (!asked_.hardware.empty()) {
+        machines.read(asked_.hardware);
+      }
+      const Machine& gpu = machines.find(asked_.gpu);
+      setup_.device = gpu.name;
+      setup_.budget = Bytes(static_cast<std::int64_t>(gpu.memory.value));
+      say("GPU", fmt::format("{}, {}", gpu.name, to_string(setup_.budget)), gpu.memory.source);
     }
     if (asked_.gpu_memory.value > 0) {
       setup_.budget = asked_.gpu_memory;

@@ -69,9 +69,10 @@ StepRecords::StepRecords(const TrainOptions& options, const TrainingState& state
 
 StepRecords::~StepRecords() = default;
 
-// The second step, if there is one: the first makes what is made once.
+// The second step, if there is one: the first makes what is made once, and is kept in case memory
+// runs out in it.
 bool StepRecords::records_timeline(std::int64_t step) const {
-  return timeline_ != nullptr && step == std::min<std::int64_t>(2, options_.steps);
+  return timeline_ != nullptr && step <= 2;
 }
 
 StepHooks StepRecords::hooks(std::int64_t step) {
@@ -108,17 +109,28 @@ StepHooks StepRecords::hooks(std::int64_t step) {
               }};
 }
 
+void StepRecords::out_of_memory(const nlohmann::ordered_json& conditions) {
+  if (timeline_ != nullptr) {
+    timeline_->mark("out of memory");
+    timeline_->end();
+    finish_timeline(conditions);
+  }
+}
+
+std::string StepRecords::finish_timeline(const nlohmann::ordered_json& conditions) {
+  return write_timeline(
+      "--memory-timeline", options_.memory_timeline, *timeline_, conditions,
+      fmt::format("Device memory of rank 0 over one step: {}, {}", options_.model.name,
+                  options_.strategy.name),
+      fmt::format("{} ranks, {}, micro-batch {}, sequences of {} tokens, recomputation {}",
+                  communicator_.world_size(), name_of(options_.precision), options_.micro_batch,
+                  options_.data.sequence_length, to_string(options_.recomputation)));
+}
+
 std::string StepRecords::finish(const nlohmann::ordered_json& conditions) {
   std::string text;
   if (timeline_ != nullptr) {
-    text += write_timeline(
-        "--memory-timeline", options_.memory_timeline, *timeline_, conditions,
-        fmt::format("Device memory of rank 0 over one step: {}, {}", options_.model.name,
-                    options_.strategy.name),
-        fmt::format("{} ranks, {}, micro-batch {}, sequences of {} tokens, recomputation {}",
-                    communicator_.world_size(), name_of(options_.precision), options_.micro_batch,
-                    options_.data.sequence_length, to_string(options_.recomputation)));
-    text += '\n';
+    text += finish_timeline(conditions) + '\n';
   }
   if (options_.dump.step > 0) {
     text += fmt::format(

@@ -26,8 +26,12 @@ class StepRecords {
   StepHooks hooks(std::int64_t step);
   // After the last step, on rank 0: writes the timeline and returns what to say of both.
   std::string finish(const nlohmann::ordered_json& conditions);
+  // When memory ran out in a step on this rank: writes the timeline as far as it went, if there is
+  // one.
+  void out_of_memory(const nlohmann::ordered_json& conditions);
 
  private:
+  std::string finish_timeline(const nlohmann::ordered_json& conditions);
   class Marks;
   bool records_timeline(std::int64_t step) const;
 

@@ -115,10 +115,10 @@ class Report {
     progress_.finish();
     std::cout << fmt::format(
                      "\nloss {:.4f} in the first step, {:.4f} in the last; median {} tokens/s, "
-                     "{:.0f} % of "
-                     "sgemm's rate\n\n{}",
+                     "{:.0f} % of sgemm's rate\n"
+                     "rank 0 sent {} in the last step, in {} collectives\n\n{}",
                      first_loss_, last_.loss, human_count(median(rates_)), 100 * median(fractions_),
-                     peak_table(peak))
+                     to_string(Bytes(last_.bytes_sent)), last_.collectives, peak_table(peak))
               << std::flush;
   }
 
@@ -170,10 +170,14 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
 
   // On a device of its own: the yardstick is no part of the virtual GPU's memory.
   const double sgemm_rate = measure_sgemm_rate(*rank.make_backend(Device::create({})));
-  std::optional<Report> report;
-  rank.on_rank_0([&] {
+  const auto run_conditions = [&] {
     nlohmann::ordered_json conditions = rank.conditions();
     conditions.update(settings_of(o, *model));
+    return conditions;
+  };
+  std::optional<Report> report;
+  rank.on_rank_0([&] {
+    nlohmann::ordered_json conditions = run_conditions();
     conditions["algorithm"] = o.resources.algorithm;
     conditions["reproducible"] = o.resources.reproducible;
     conditions["tuning"] = o.resources.tuning;
@@ -192,8 +196,7 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
       model->flops_per_token(o.data.sequence_length) / rank.communicator().world_size();
   StepRecords records(o, state, rank.backend(), rank.communicator());
   const OffloadTraffic at_start = state.offload_traffic();
-  std::string recorded;
-  for (std::int64_t step = 0; step < o.steps; ++step) {
+  const auto step_once = [&](std::int64_t step) {
     const OffloadTraffic before = state.offload_traffic();
     StepHooks hooks = records.hooks(step + 1);
     OffloadTraffic after;  // without the validation that may follow
@@ -215,12 +218,17 @@ ExitCode train(const TrainOptions& o, const BatchPlan& batches, Rank& rank, cons
     if (report) {
       report->step(metrics);
     }
+  };
+  try {
+    for (std::int64_t step = 0; step < o.steps; ++step) {
+      step_once(step);
+    }
+  } catch (const OutOfDeviceMemory&) {
+    records.out_of_memory(run_conditions());
+    throw;
   }
-  rank.on_rank_0([&] {
-    nlohmann::ordered_json conditions = rank.conditions();
-    conditions.update(settings_of(o, *model));
-    recorded = records.finish(conditions);
-  });
+  std::string recorded;
+  rank.on_rank_0([&] { recorded = records.finish(run_conditions()); });
   if (report) {
     report->finish(rank.backend().device().ledger());
     std::cout << recorded << std::flush;

@@ -192,8 +192,8 @@ std::string broken_text(const Row& row) {
                   row.strategy, to_string(row.layout), name_of(row.precision), row.accumulation,
                   to_string(row.recomputation), offload_text(row));
   if (r.bytes_sent != r.bytes_expected) {
-    text += fmt::format("  sent {} for gradients and parameters, theory says {}\n",
-                        to_string(r.bytes_sent), to_string(r.bytes_expected));
+    text += fmt::format("  sent {}, theory says {}\n", to_string(r.bytes_sent),
+                        to_string(r.bytes_expected));
   }
   if (r.state_held != r.state_expected) {
     text += fmt::format("  parameters, gradients and optimizer hold {}, theory says {}\n",
@@ -454,10 +454,9 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
         << (rows.size() <= rows_shown ? table_of(rows) : summary_of(rows))
         << fmt::format(
                "\nbits: equal to the control's in every loss, gradient and parameter, or ddp's, or "
-               "they "
-               "differ from both;\n"
-               "bytes sent: for gradients and parameters, by all ranks in all steps; state: "
-               "parameters, gradients and\noptimizer between steps, on all ranks; both held "
+               "they differ from both;\n"
+               "bytes sent: for gradients, parameters and activations, by all ranks in all steps; "
+               "state: parameters,\ngradients and optimizer between steps, on all ranks; both held "
                "against the formulas;\n"
                "micro: micro-batches per step and rank; error: the largest |a - b| / |b| of a "
                "tensor, equal up to\n");

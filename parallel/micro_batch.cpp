@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,7 +74,7 @@ class StageRun {
     pass(action) = std::make_unique<Pass>(of_, chunk(action), batch, action.micro_batch);
   }
 
-  // The action's input, from another stage or from another chunk of this one.
+  // The action's input, from the stage before it in the chain, or behind it.
   Tensor take(const PipelineAction& action) {
     if (is_forward(action)) {
       begin_pass(action);
@@ -83,12 +82,6 @@ class StageRun {
     const std::optional<PipelinePlace> source = plan_.chain.source(of_.stage.rank(), action);
     if (!source) {
       return {};
-    }
-    if (source->stage == of_.stage.rank()) {
-      const auto held = handed_over_.find({is_forward(action), action.micro_batch, action.chunk});
-      Tensor input = std::move(held->second);
-      handed_over_.erase(held);
-      return input;
     }
     Tensor input = empty_between_units(of_.model, of_.backend, pass(action)->batch());
     of_.stage.pipeline().receive(input, source->stage, label(action)).wait();
@@ -120,18 +113,13 @@ class StageRun {
     return output;
   }
 
-  void give(const PipelineAction& action, Tensor output) {
+  void give(const PipelineAction& action, const Tensor& output) {
     const std::optional<PipelinePlace> destination =
         plan_.chain.destination(of_.stage.rank(), action);
     if (!destination) {
       return;
     }
-    if (destination->stage == of_.stage.rank()) {
-      handed_over_[{is_forward(action), action.micro_batch, destination->chunk}] =
-          std::move(output);
-    } else {
-      sends_.push_back(of_.stage.pipeline().send(output, destination->stage, label(action)));
-    }
+    sends_.push_back(of_.stage.pipeline().send(output, destination->stage, label(action)));
   }
 
   void wait_for_sends(int left) {
@@ -148,9 +136,8 @@ class StageRun {
   const PassContext& of_;
   const Stage::Plan& plan_;
   const std::function<Batch(int)>& batch_of_;
-  std::vector<std::unique_ptr<Pass>> passes_;                 // by micro-batch and chunk
-  std::map<int, std::weak_ptr<const Batch>> batches_;         // by micro-batch
-  std::map<std::tuple<bool, int, int>, Tensor> handed_over_;  // to chunks of this stage
+  std::vector<std::unique_ptr<Pass>> passes_;          // by micro-batch and chunk
+  std::map<int, std::weak_ptr<const Batch>> batches_;  // by micro-batch
   std::deque<Work> sends_;
   double loss_ = 0;
 };

@@ -78,13 +78,19 @@ void RuntimeUnits::backward(int unit) {
   }
 }
 
+// A norm's output, without the statistics that it was computed with.
+void RuntimeUnits::take_normalized() {
+  books_.take(workspace, norm_);
+  books_.give(workspace, norm_ - x_);
+}
+
 // Keeps qkv (3 C), attended and log-sum-exps, middle (C), hidden (H).
 void RuntimeUnits::block_forward() {
   const Category attended = recomputes_attention_ ? workspace : activations;
+  take_normalized();
   books_.take(activations, 3 * x_);
-  books_.take(workspace, norm_);
   touch_linear(3 * width_, width_);
-  books_.give(workspace, norm_);
+  books_.give(workspace, x_);
   books_.take(attended, attended_);
   touch_attention(false);
   books_.take(activations, x_);
@@ -133,10 +139,10 @@ void RuntimeUnits::block_backward() {
 
 // Keeps log-sum-exps and logits; the losses are the output.
 void RuntimeUnits::head_forward() {
+  take_normalized();
   books_.take(activations, logits_);
-  books_.take(workspace, norm_);
   touch_linear(vocabulary_, width_);
-  books_.give(workspace, norm_);
+  books_.give(workspace, x_);
   books_.take(activations, 2 * row_);
 }
 

@@ -39,6 +39,7 @@ class RuntimeUnits {
   // Of a product y = x w^T with `inputs` and `outputs` columns.
   void touch_linear(std::int64_t outputs, std::int64_t inputs);
   void touch_linear_backward(std::int64_t outputs, std::int64_t inputs);
+  void take_normalized();
   void touch_norm_backward();
   void touch_attention(bool backward);
 

@@ -155,20 +155,23 @@ void add_llama(std::vector<Transformer>& all) {
   all.push_back(llama("llama-33b", first, {60, 6656, 52, 52, 17920, 32000, 2048}));
   all.push_back(llama("llama-65b", first, {80, 8192, 64, 64, 22016, 32000, 2048}));
 
+  all.push_back(llama("llama-tiny", "our runtime's own, for tests and first steps",
+                      {4, 128, 4, 2, 352, 256, 128}));
+
   const std::string second = "Touvron et al., Llama 2, 2023; config.json of the release";
-  all.push_back(llama("llama2-7b", second, {32, 4096, 32, 32, 11008, 32000, 4096}));
-  all.push_back(llama("llama2-13b", second, {40, 5120, 40, 40, 13824, 32000, 4096}));
-  all.push_back(llama("llama2-70b", second, {80, 8192, 64, 8, 28672, 32000, 4096}));
-  all.push_back(llama("tinyllama", "Zhang et al., TinyLlama, 2024; config.json of the release",
+  all.push_back(llama("llama-2-7b", second, {32, 4096, 32, 32, 11008, 32000, 4096}));
+  all.push_back(llama("llama-2-13b", second, {40, 5120, 40, 40, 13824, 32000, 4096}));
+  all.push_back(llama("llama-2-70b", second, {80, 8192, 64, 8, 28672, 32000, 4096}));
+  all.push_back(llama("tinyllama-1.1b", "Zhang et al., TinyLlama, 2024; config.json of the release",
                       {22, 2048, 32, 4, 5632, 32000, 2048}));
 
   const std::string third = "Dubey et al., Llama 3, 2024, table 3";
-  all.push_back(llama("llama3-8b", third, {32, 4096, 32, 8, 14336, 128256, 8192}));
-  all.push_back(llama("llama3-70b", third, {80, 8192, 64, 8, 28672, 128256, 8192}));
-  all.push_back(llama("llama3-405b", third, {126, 16384, 128, 8, 53248, 128256, 8192}));
+  all.push_back(llama("llama-3-8b", third, {32, 4096, 32, 8, 14336, 128256, 8192}));
+  all.push_back(llama("llama-3-70b", third, {80, 8192, 64, 8, 28672, 128256, 8192}));
+  all.push_back(llama("llama-3-405b", third, {126, 16384, 128, 8, 53248, 128256, 8192}));
   const std::string small = "config.json of Llama 3.2";
-  all.push_back(tied(llama("llama3.2-1b", small, {16, 2048, 32, 8, 8192, 128256, 131072})));
-  all.push_back(tied(llama("llama3.2-3b", small, {28, 3072, 24, 8, 8192, 128256, 131072})));
+  all.push_back(tied(llama("llama-3.2-1b", small, {16, 2048, 32, 8, 8192, 128256, 131072})));
+  all.push_back(tied(llama("llama-3.2-3b", small, {28, 3072, 24, 8, 8192, 128256, 131072})));
 }
 
 void add_qwen(std::vector<Transformer>& all) {
@@ -228,11 +231,15 @@ std::vector<std::string> transformer_names() {
 }
 
 const Transformer& find_transformer(std::string_view name) {
+  const auto without_dashes = [](std::string text) {
+    std::erase(text, '-');
+    return text;
+  };
   const std::string wanted = lower(name);
   std::vector<std::string>
       begun;  // "llama3" means one of those, however few letters others are away
   for (const Transformer& model : transformer_presets()) {
-    if (model.name == wanted) {
+    if (without_dashes(model.name) == without_dashes(wanted)) {
       return model;
     }
     if (!wanted.empty() && model.name.starts_with(wanted)) {

@@ -21,9 +21,10 @@ constexpr Bytes gigabytes(std::int64_t n) {
   return Bytes(n * 1'000'000'000);
 }
 
-// 16 lanes with 128 bits of every 130 for data: PCI Express Base Specification 3.0 and 4.0.
+// 16 lanes with 128 bits of every 130 for data: PCI Express Base Specification 3.0, 4.0 and 5.0.
 constexpr double pcie3 = 16 * 8e9 / 8 * 128 / 130;
 constexpr double pcie4 = 16 * 16e9 / 8 * 128 / 130;
+constexpr double pcie5 = 16 * 32e9 / 8 * 128 / 130;
 
 constexpr DenseRates v100{.f32 = 15.7 * tera, .f16 = 125 * tera};
 constexpr DenseRates a100{
@@ -77,6 +78,13 @@ constexpr Accelerator table[] = {
      .link_bandwidth = 300 * giga,
      .power = 400,
      .source = a100_source},
+    {.name = "A100-PCIe-80GB",
+     .memory = gigabytes(80),
+     .memory_bandwidth = 1935 * giga,
+     .rates = a100,
+     .link_bandwidth = pcie4,  // without the bridge that joins two cards
+     .power = 300,
+     .source = "NVIDIA A100 Tensor Core GPU datasheet, June 2021, specifications of A100 PCIe"},
     {.name = "H100-80GB",
      .memory = gigabytes(80),
      .memory_bandwidth = 3350 * giga,
@@ -84,6 +92,33 @@ constexpr Accelerator table[] = {
      .link_bandwidth = 450 * giga,
      .power = 700,
      .source = "NVIDIA H100 Tensor Core GPU datasheet, 2023, specifications of H100 SXM"},
+    {.name = "H100-96GB",
+     .memory = gigabytes(96),
+     .memory_bandwidth = 2400 * giga,
+     .rates = h100,
+     .link_bandwidth = 450 * giga,
+     .power = 500,
+     .source = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: H100 with HBM2e, limited "
+               "to 500 W; rates of H100 SXM"},
+    {.name = "H100-PCIe-80GB",
+     .memory = gigabytes(80),
+     .memory_bandwidth = 2000 * giga,
+     .rates = {.f32 = 51 * tera,
+               .tf32 = 378 * tera,
+               .bf16 = 756 * tera,
+               .f16 = 756 * tera,
+               .fp8 = 1513 * tera},
+     .link_bandwidth = pcie5,  // without the bridge that joins two cards
+     .power = 350,
+     .source = "NVIDIA H100 Tensor Core GPU datasheet, 2022, specifications of H100 PCIe"},
+    {.name = "H800-80GB",
+     .memory = gigabytes(80),
+     .memory_bandwidth = 3350 * giga,
+     .rates = h100,
+     .link_bandwidth = 200 * giga,
+     .power = 700,
+     .source = "Insights into DeepSeek-V3, ISCA 2025, section 4.1: NVLink of 400 GB/s in both "
+               "directions; all else as H100 SXM"},
     {.name = "H200-141GB",
      .memory = gigabytes(141),
      .memory_bandwidth = 4800 * giga,
@@ -102,6 +137,17 @@ constexpr Accelerator table[] = {
      .link_bandwidth = 900 * giga,
      .power = 1000,
      .source = "NVIDIA Blackwell Architecture Technical Brief, 2024, HGX B200, one of eight"},
+    {.name = "GB200-186GB",
+     .memory = gigabytes(186),
+     .memory_bandwidth = 8000 * giga,
+     .rates = {.f32 = 80 * tera,
+               .tf32 = 1250 * tera,
+               .bf16 = 2500 * tera,
+               .f16 = 2500 * tera,
+               .fp8 = 5000 * tera},
+     .link_bandwidth = 900 * giga,
+     .power = 1200,
+     .source = "NVIDIA GB200 NVL72 datasheet, 2024, specifications of one of two GPUs"},
     {.name = "L4-24GB",
      .memory = gigabytes(24),
      .memory_bandwidth = 300 * giga,

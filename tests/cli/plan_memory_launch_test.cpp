@@ -48,10 +48,10 @@ std::string read(const std::string& path) {
 }
 
 TEST(PlanMemory, SaysWhatAGpuHoldsAndIfItFits) {
-  expect_facts(plan("--model llama3-8b --gpus 8 --sharding fsdp --gpu H100-80GB"), 0,
-               {"llama3-8b: 8,030,261,248 parameters (8.03B)", "DP 8, zero3", "moments",
+  expect_facts(plan("--model llama-3-8b --gpus 8 --sharding fsdp --gpu H100-80GB"), 0,
+               {"llama-3-8b: 8,030,261,248 parameters (8.03B)", "DP 8, zero3", "moments",
                 "gathered units", "It fits H100-80GB", "Fewest GPUs"});
-  expect_facts(plan("--model llama3-70b --gpus 8 --gpu H100-80GB"), 0,
+  expect_facts(plan("--model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
                {"It does not fit H100-80GB", "Would fit on as many GPUs", "--sharding zero3"});
 }
 
@@ -76,7 +76,7 @@ TEST(PlanMemory, NoLineIsWiderThanAHundredColumns) {
 
 TEST(PlanMemory, EveryStageAndTheFullest) {
   const nlohmann::json json =
-      plan_json("--model llama2-7b --layers 8 --pipeline 4 --stage-layers 1,2,2,3");
+      plan_json("--model llama-2-7b --layers 8 --pipeline 4 --stage-layers 1,2,2,3");
   EXPECT_EQ(json["plan"]["fullest"], 3);
   std::int64_t parameters = 0;
   for (const auto& stage : json["plan"]["stages"]) {
@@ -170,7 +170,7 @@ TEST(PlanMemory, BadInputIsRefusedByName) {
       {"--params 0", 2, {"--params", "'0'"}},
       {"--params 1e30", 2, {"--params", "'1e30'"}},
       {"--model lama", 2, {"'lama'", "unknown model"}},
-      {"--model llama3", 2, {"'llama3'", "llama3-8b"}},
+      {"--model llama3", 2, {"'llama3'", "llama-3-8b"}},
       {"--model gpt2 --gpu H100", 2, {"'H100'", "H100-80GB"}},
       {"--model gpt2 --gpus 8 --data 3", 2, {"3", "8 GPUs"}},
       {"--model gpt2 --gpus 9 --tensor 2", 2, {"--gpus", "'9'", "8 or 10"}},
@@ -184,7 +184,7 @@ TEST(PlanMemory, BadInputIsRefusedByName) {
       {"--model gpt2 --convention lesson --verify", 2, {"--verify"}},
       {"--model gpt2 --largest-layer 3M", 2, {"--largest-layer", "deepspeed"}},
       {"--model gpt2 --tesnor 2", 2, {"--tesnor", "--tensor"}},
-      {"--model llama3-8b --verify", 2, {"llama3-8b", "GPT-2"}},
+      {"--model llama-3-8b --verify", 2, {"llama-3-8b", "GPT-2"}},
       {"--model-config /does/not/exist", 3, {"/does/not/exist"}},
       {"", 2, {"--model", "--params"}},
   };

@@ -103,10 +103,10 @@ TEST(RuntimeMemory, OfLargerTrainingIsThatOfTheDryRun) {
 TEST(RuntimeMemory, IsNotGivenForWhatTheRuntimeDoesNotTrain) {
   expect_error<UsageError>(
       [] {
-        plan_runtime_memory(find_transformer("llama3-8b"),
+        plan_runtime_memory(find_transformer("llama-3-8b"),
                             layout_of(Sharding::none, DType::f32, 1));
       },
-      {"llama3-8b", "GPT-2"});
+      {"llama-3-8b", "GPT-2"});
   Layout layout = layout_of(Sharding::none, DType::bf16, 1);
   layout.gradient_precision = DType::bf16;
   expect_error<UsageError>([&] { plan_runtime_memory(find_transformer("gpt2"), layout); },

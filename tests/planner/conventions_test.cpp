@@ -103,8 +103,8 @@ TEST(DeepSpeed, SixBillionOnFourGpus) {
 
 TEST(DeepSpeed, LargestLayer) {
   EXPECT_EQ(largest_layer(find_transformer("gpt2")), 50257LL * 768);
-  EXPECT_EQ(largest_layer(find_transformer("llama2-70b")),
-            layer_parameters(find_transformer("llama2-70b"), 0).total());
+  EXPECT_EQ(largest_layer(find_transformer("llama-2-70b")),
+            layer_parameters(find_transformer("llama-2-70b"), 0).total());
 }
 
 // The report's formulas, evaluated apart from this code.
@@ -123,7 +123,7 @@ TEST(Megatron, ReportOfGpt3) {
 TEST(Megatron, ReportOfLlama3) {
   const Layout layout{
       .data = 8, .sharding = Sharding::zero1, .global_batch = 8, .sequence_length = 8192};
-  const ConventionReport report = megatron_memory(find_transformer("llama3-8b"), layout, 128256);
+  const ConventionReport report = megatron_memory(find_transformer("llama-3-8b"), layout, 128256);
   EXPECT_NEAR(report.rows[0].device / report.bytes_of_unit, 57436.90, 0.01);
   EXPECT_NEAR(report.rows[1].device / report.bytes_of_unit, 38761.87, 0.01);
   EXPECT_NEAR(*report.total / report.bytes_of_unit, 96198.77, 0.01);
@@ -133,7 +133,7 @@ TEST(Megatron, ReportOfLlama3) {
 // --------------------------------------------------------------------------------------
 
 TEST(Advice, FitsAndIsNotThereAlready) {
-  const Transformer& m = find_transformer("llama3-8b");
+  const Transformer& m = find_transformer("llama-3-8b");
   const Layout layout{.data = 8, .global_batch = 8, .sequence_length = 8192};
   const Bytes budget{80 * billion};
   ASSERT_GT(plan_memory(m, layout).worst().device.total(), budget);
@@ -148,7 +148,7 @@ TEST(Advice, FitsAndIsNotThereAlready) {
 }
 
 TEST(Advice, TheNearestWhereNothingFits) {
-  const Transformer& m = find_transformer("llama3-405b");
+  const Transformer& m = find_transformer("llama-3-405b");
   const Layout layout{.data = 8, .global_batch = 8, .sequence_length = 8192};
   const std::vector<MemoryAdvice> advice = what_would_fit(m, layout, {}, Bytes(10 * billion));
   ASSERT_EQ(advice.size(), 1u);
@@ -156,7 +156,7 @@ TEST(Advice, TheNearestWhereNothingFits) {
 }
 
 TEST(Advice, FewestGpus) {
-  const Transformer& m = find_transformer("llama3-70b");
+  const Transformer& m = find_transformer("llama-3-70b");
   const Layout layout{.data = 8,
                       .sharding = Sharding::zero3,
                       .global_batch = 8,

@@ -65,7 +65,7 @@ TEST(Layout, ThatCannotBeIsRefusedWithWhatCan) {
        with([](Layout& l) { l.tensor = 5; }),
        0,
        {"tensor 5", "12 heads", "4 or 6"}},
-      {"kv", "llama3-8b", with([](Layout& l) { l.tensor = 16; }), 0, {}},
+      {"kv", "llama-3-8b", with([](Layout& l) { l.tensor = 16; }), 0, {}},
       {"kv",
        "qwen2.5-7b",
        with([](Layout& l) { l.tensor = 7; }),
@@ -102,7 +102,7 @@ TEST(Layout, ThatCannotBeIsRefusedWithWhatCan) {
        {"expert 4", "2 ranks"}},
       {"positions", "gpt2", with([](Layout& l) { l.sequence_length = 1025; }), 0, {"1025", "1024"}},
       {"sequence",
-       "llama3-8b",
+       "llama-3-8b",
        with([](Layout& l) {
          l.sequence_length = 1000;
          l.context = 16;

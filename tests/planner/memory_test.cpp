@@ -218,7 +218,7 @@ TEST(Activations, WithoutScoresAndMasks) {
 // --------------------------------------------------------------------------------------
 
 TEST(Stages, TheFullestIsNamedAndTheyAddUpToTheModel) {
-  Transformer m = find_transformer("llama2-7b");
+  Transformer m = find_transformer("llama-2-7b");
   m.layers = 8;
   const Layout layout{
       .pipeline = 4, .stage_layers = {1, 2, 2, 3}, .global_batch = 4, .sequence_length = 128};
@@ -260,7 +260,7 @@ TEST(Tensor, SplitsWhatCanBeSplit) {
 
 // Llama 3 70B has 8 heads of keys and values: over 16 ranks, each has a copy of one.
 TEST(Tensor, CopiesHeadsOfKeysAndValues) {
-  const Transformer& m = find_transformer("llama3-70b");
+  const Transformer& m = find_transformer("llama-3-70b");
   const auto parameters = [&](std::int64_t tensor) {
     return tensor * plan_memory(m, {.tensor = tensor, .sequence_length = 64}).worst().parameters;
   };
@@ -283,7 +283,7 @@ TEST(Experts, AreSpreadOverDataRanksAndShardedOverTheOthers) {
 
 // The configuration's precision is not the plan's: 32 bits are twice 16.
 TEST(Precision, IsTheOneAskedFor) {
-  const Transformer& m = find_transformer("llama3-8b");
+  const Transformer& m = find_transformer("llama-3-8b");
   const auto weights = [&](DType precision) {
     const Layout layout{.sequence_length = 64, .precision = precision};
     return plan_memory(m, layout).worst().device[MemoryItem::weights];

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/model.h"
 #include "runtime/error.h"
 #include "tests/support/expect_error.h"
 
@@ -29,10 +30,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Published{"gpt2", 124'439'808}, Published{"gpt2-medium", 354'823'168},
         Published{"gpt2-large", 774'030'080}, Published{"gpt2-xl", 1'557'611'200},
-        Published{"llama2-7b", 6'738'415'616}, Published{"llama-7b", 6'738'415'616},
-        Published{"llama2-70b", 68'976'648'192}, Published{"llama3-8b", 8'030'261'248},
-        Published{"llama3-70b", 70'553'706'496}, Published{"llama3-405b", 405'853'388'800},
-        Published{"llama3.2-1b", 1'235'814'400}, Published{"tinyllama", 1'100'048'384},
+        Published{"llama-2-7b", 6'738'415'616}, Published{"llama-7b", 6'738'415'616},
+        Published{"llama-2-70b", 68'976'648'192}, Published{"llama-3-8b", 8'030'261'248},
+        Published{"llama-3-70b", 70'553'706'496}, Published{"llama-3-405b", 405'853'388'800},
+        Published{"llama-3.2-1b", 1'235'814'400}, Published{"tinyllama-1.1b", 1'100'048'384},
         Published{"qwen1.5-72b", 72'287'920'128}, Published{"qwen2.5-72b", 72'706'203'648},
         Published{"qwen2.5-0.5b", 494'032'768}, Published{"qwen2.5-7b", 7'615'616'512},
         Published{"mistral-7b", 7'241'732'096}, Published{"mixtral-8x7b", 46'702'792'704},
@@ -45,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // With as many heads of keys and values as of queries, the count that GPT-2's formula would give.
 TEST(GroupedQueries, ShareKeysAndValues) {
-  Transformer model = find_transformer("llama3-8b");
+  Transformer model = find_transformer("llama-3-8b");
   model.kv_heads = model.heads;
   EXPECT_EQ(count_parameters(model).total(), 8'835'567'616);
 }
@@ -97,7 +98,7 @@ TEST(Experts, OnlyTheActiveOnesCount) {
   EXPECT_EQ(count_active_parameters(find_transformer("mixtral-8x7b")).total(), 12'879'925'248);
   const std::int64_t deepseek = count_active_parameters(find_transformer("deepseek-v3")).total();
   EXPECT_NEAR(static_cast<double>(deepseek) / 1e9, 37.0, 0.6);
-  EXPECT_EQ(count_active_parameters(find_transformer("llama3-8b")).total(), total("llama3-8b"));
+  EXPECT_EQ(count_active_parameters(find_transformer("llama-3-8b")).total(), total("llama-3-8b"));
 }
 
 TEST(Vocabulary, IsPaddedForTensorParallelism) {
@@ -112,7 +113,7 @@ TEST(Vocabulary, IsPaddedForTensorParallelism) {
 }
 
 TEST(Presets, AreDescribed) {
-  EXPECT_EQ(describe(find_transformer("llama3-8b")),
+  EXPECT_EQ(describe(find_transformer("llama-3-8b")),
             "32 layers, width 4096, 32 heads of 128 (8 of keys and values), gated feed-forward of "
             "14336, vocabulary 128256, context 8192");
   EXPECT_EQ(describe(find_transformer("gpt2")),
@@ -124,10 +125,22 @@ TEST(Presets, AreDescribed) {
             "vocabulary 129280, context 4096");
 }
 
+// What can be trained can be planned, by the same name.
+TEST(Presets, AreTheRuntimesModelsToo) {
+  for (const std::string& name : model_names()) {
+    if (name == "mlp") {
+      continue;  // no transformer
+    }
+    EXPECT_EQ(count_parameters(find_transformer(name)).total(),
+              make_model({.name = name}, DType::f32)->parameter_count())
+        << name;
+  }
+}
+
 TEST(Presets, AnUnknownOneIsRefusedWithTheNearest) {
   expect_error<UsageError>([] { find_transformer("lama3-8b"); },
-                           {"'lama3-8b'", "did you mean llama3-8b?"});
-  EXPECT_EQ(find_transformer("Llama3-8B").name, "llama3-8b");
+                           {"'lama3-8b'", "did you mean llama-3-8b?"});
+  EXPECT_EQ(find_transformer("Llama3-8B").name, "llama-3-8b");
 }
 
 }  // namespace

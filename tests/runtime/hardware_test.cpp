@@ -56,6 +56,9 @@ TEST(Hardware, HasTheFactsOfTheDatasheets) {
   EXPECT_FALSE(a100.rates.fp8.has_value());
   EXPECT_EQ(a100.link_bandwidth, 300e9);
   EXPECT_EQ(find_accelerator("H100-80GB").rates.fp8, 1979e12);
+  EXPECT_EQ(find_accelerator("H800-80GB").link_bandwidth, 200e9);
+  EXPECT_EQ(find_accelerator("A100-PCIe-80GB").memory_bandwidth, 1935e9);
+  EXPECT_EQ(find_accelerator("GB200-186GB").rates.bf16, 2500e12);
   EXPECT_FALSE(find_accelerator("V100-16GB").rates.bf16.has_value());
   EXPECT_EQ(find_accelerator("TPUv4-32GB").memory, Bytes(std::int64_t{32} << 30));
 }
