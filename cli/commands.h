@@ -22,6 +22,7 @@ ExitCode run_plan_step(const PlanStepOptions& options, Transport& transport);
 ExitCode run_plan_cost(const PlanCostOptions& options, Transport& transport);
 ExitCode run_plan_search(const PlanSearchOptions& options, Transport& transport);
 ExitCode run_plan_validate(const PlanValidateOptions& options, Transport& transport);
+ExitCode run_lesson(const LessonOptions& options, Transport& transport);
 ExitCode run_capabilities(const CapabilitiesOptions& options, Transport& transport);
 ExitCode run_doctor(const DoctorOptions& options, Transport& transport);
 // Where MPI cannot serve, for the reason given.

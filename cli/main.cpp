@@ -157,6 +157,9 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* validate = std::get_if<PlanValidateOptions>(&command)) {
     return run_plan_validate(*validate, transport);
   }
+  if (const auto* lesson = std::get_if<LessonOptions>(&command)) {
+    return run_lesson(*lesson, transport);
+  }
   return run_call(std::get<CallOptions>(command), transport);
 }
 

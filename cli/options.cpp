@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/bench_options.h"
+#include "cli/lesson_options.h"
 #include "cli/option_groups.h"
 #include "cli/option_set.h"
 #include "cli/plan_options.h"
@@ -239,6 +240,9 @@ const std::vector<CommandEntry>& commands() {
        parse_show},
       {"plan", "Says what training needs before anything is rented: memory, time, layout, cost.",
        parse_plan},
+      {"lesson",
+       "Works out a course's lesson on distributed training: its tables, runs and exercises.",
+       parse_as<LessonOptions>},
       {"call", "Runs one collective on given values and prints what each rank gets.",
        parse_as<CallOptions>},
       {"bench", "Times and verifies a collective's algorithms, beside the MPI library's own.",

@@ -283,6 +283,14 @@ struct PlanValidateOptions {
   std::string settings;  // as for show
 };
 
+// lesson.
+inline constexpr const char* every_part = "all";
+struct LessonOptions {
+  std::string part = every_part;  // one of lesson_parts()
+  std::string json;               // as for show
+  std::string settings;           // as for show
+};
+
 // Help or version: to be printed by one rank, and that is all.
 struct Text {
   std::string text;
@@ -291,7 +299,7 @@ struct Text {
 using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions,
                              CallOptions, BenchOptions, CompareOptions, CapabilitiesOptions,
                              DoctorOptions, PlanMemoryOptions, PlanStepOptions, PlanCostOptions,
-                             PlanSearchOptions, PlanValidateOptions>;
+                             PlanSearchOptions, PlanValidateOptions, LessonOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.
