@@ -20,6 +20,14 @@ bool is_llama(const Transformer& m) {
          !m.query_key_value_bias;
 }
 
+bool is_llama_of_runtime(const std::string& name) {
+  const std::vector<std::string> names = model_names();
+  return std::ranges::find(names, name) != names.end() &&
+         std::ranges::any_of(transformer_presets(), [&](const Transformer& preset) {
+           return preset.name == name && is_llama(preset);
+         });
+}
+
 std::string refuse_layout(const Layout& l) {
   if (l.context * l.expert != 1) {
     return "our runtime has data, tensor and pipeline parallelism; context and expert are 1";
@@ -54,7 +62,6 @@ std::string runtime_refusal(const Transformer& m, const Layout& l) {
   return "";
 }
 
-// A preset of the family gives what a Transformer does not have: the base of rotary positions.
 ModelOptions runtime_model(const Transformer& m, const Layout& l) {
   ModelOptions options{.layers = m.layers,
                        .heads = m.heads,
@@ -67,7 +74,9 @@ ModelOptions runtime_model(const Transformer& m, const Layout& l) {
     options.name = "gpt2";
     return options;
   }
-  options.name = m.tied_head ? "llama-3.2-1b" : "llama-tiny";
+  // Sizes are all given, but the base of rotary positions is the preset's.
+  options.name = is_llama_of_runtime(m.name) ? m.name : m.tied_head ? "llama-3.2-1b" : "llama-tiny";
+  options.tied = m.tied_head;
   options.kv_heads = m.kv_heads;
   options.context = std::max(m.context, l.sequence_length);  // it holds no positions
   return options;

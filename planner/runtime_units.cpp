@@ -24,8 +24,6 @@ RuntimeUnits::RuntimeUnits(const Transformer& m, const Layout& l, int threads, B
       narrow_(wide_dtype(l.precision) != l.precision),
       layer_norm_(m.norm == NormKind::layer),
       gated_(m.gated_mlp),
-      rotary_(!m.learned_positions),
-      split_(l.tensor > 1),
       sequence_parallel_(l.sequence_parallel),
       tensor_(l.tensor),
       sequences_(l.micro_batch),
@@ -96,7 +94,6 @@ Held RuntimeUnits::block_forward(const Held& x, SavedBooks& saved) {
   Held normalized = gather(norm().y);
   const Held qkv = activations(tokens_ * qkv_.outputs * value_);
   linear_forward(qkv_);
-  touch_rotary();
   normalized = {};
   Attention attention = attend(recomputes_attention_ ? Category::workspace : Category::activations);
   const Held middle = forward_summed(projection_);
@@ -137,7 +134,6 @@ Held RuntimeUnits::block_backward(const Held& dx, SavedBooks& saved) {
   }
   const Held dqkv = workspace(tokens_ * qkv_.outputs * value_);
   touch_attention(true);
-  touch_rotary();
   attention = {};
   qkv = dattended = {};
   through_norm(dqkv, qkv_, saved);
@@ -185,9 +181,6 @@ Held RuntimeUnits::head_forward(const Held& x, SavedBooks& saved) {
   input = {};
   const Held losses = activations(tokens_ * wide_);
   const Held log_sum_exp = activations(tokens_ * wide_);
-  if (split_) {  // those of all ranks
-    books_.touch(Category::workspace, tensor_ * tokens_ * wide_);
-  }
   saved.push(x);
   saved.push(log_sum_exp);
   saved.push(logits);
@@ -277,14 +270,6 @@ void RuntimeUnits::touch_attention(bool backward) {
   const std::int64_t operands = tokens_ * (qkv_.outputs + projection_.inputs);
   const std::int64_t widened = narrow_ ? (backward ? 2 : 1) * operands : 0;
   books_.touch(Category::workspace, (parts * of_part + widened) * wide_);
-}
-
-void RuntimeUnits::touch_rotary() {
-  if (rotary_) {
-    const std::int64_t turned = sequences_ * (heads_ + kv_heads_) * head_size_;
-    const std::int64_t parts = count_parts(threads_, length_, rows_per_part(turned));
-    books_.touch(Category::workspace, parts * head_size_ * wide_);
-  }
 }
 
 }  // namespace ringworld

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "planner/layout.h"
@@ -96,11 +97,11 @@ class RuntimeUnits {
                        SavedBooks& saved);
   Held keep(const Held& x, const Held& changes, const SavedBooks& saved);
 
-  // What kernels take while they run: runtime/cpu/workspace.h.
+  // What kernels take while they run: runtime/cpu/workspace.h. Rotary positions' few numbers and
+  // the losses of a split vocabulary are left out: norms always hold more.
   void touch_matmul(std::int64_t m, std::int64_t n, std::int64_t k, bool narrow_out);
   void touch_norm_backward();
   void touch_attention(bool backward);
-  void touch_rotary();
 
   Books& books_;
   const int threads_;
@@ -108,8 +109,6 @@ class RuntimeUnits {
   const bool narrow_;  // 16-bit formats: kernels widen
   const bool layer_norm_;
   const bool gated_;
-  const bool rotary_;
-  const bool split_;              // over tensor ranks
   const bool sequence_parallel_;  // seams leave rows
   const std::int64_t tensor_;
   const std::int64_t sequences_;

@@ -16,7 +16,7 @@
 namespace ringworld {
 namespace {
 
-constexpr int threads = 2;
+constexpr int usual_threads = 2;
 
 Layout layout_of(Sharding sharding, DType precision, std::int64_t ranks) {
   return {.data = ranks,
@@ -29,7 +29,7 @@ Layout layout_of(Sharding sharding, DType precision, std::int64_t ranks) {
 }
 
 // On the first rank of every stage.
-void expect_same(const Transformer& m, const Layout& layout) {
+void expect_same(const Transformer& m, const Layout& layout, int threads = usual_threads) {
   RuntimeOptions options{.threads = threads};
   for (; options.stage < layout.pipeline; ++options.stage) {
     const std::string what = fmt::format("{} in {}, {}, {}, {} micro-batches, stage {}", m.name,
@@ -129,6 +129,20 @@ TEST(RuntimeMemory, OfLlamaIsThatOfTheDryRun) {
           layout.global_batch *= 2;
           expect_same(m, layout);
         }
+      }
+    }
+  }
+}
+
+// Where what kernels hold for each thread is more than what they work on.
+TEST(RuntimeMemory, OfManyThreadsIsThatOfTheDryRun) {
+  for (const char* model : {"gpt2-tiny", "llama-tiny", "llama-3-8b"}) {
+    for (const DType precision : {DType::f32, DType::bf16}) {
+      for (const std::int64_t length : {1, 8, 64, 128}) {
+        Layout layout = layout_of(Sharding::none, precision, 1);
+        layout.sequence_length = length;
+        layout.micro_batch = layout.global_batch = 1;
+        expect_same(find_transformer(model), layout, 64);
       }
     }
   }
