@@ -179,7 +179,7 @@ TEST(PlanMemory, BadInputIsRefusedByName) {
       {"--params 0", 2, {"--params", "'0'"}},
       {"--params 1e30", 2, {"--params", "'1e30'"}},
       {"--model lama", 2, {"'lama'", "unknown model"}},
-      {"--model llama3-8b", 2, {"'llama3-8b'", "llama-3-8b"}},
+      {"--model llama3", 2, {"'llama3'", "llama-3-8b"}},
       {"--model gpt2 --gpu H100", 2, {"'H100'", "H100-80GB"}},
       {"--model gpt2 --gpus 8 --data 3", 2, {"3", "8 GPUs"}},
       {"--model gpt2 --gpus 9 --tensor 2", 2, {"--gpus", "'9'", "8 or 10"}},
