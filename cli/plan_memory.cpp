@@ -115,7 +115,7 @@ StackedBars bars_of(const PlanMemoryOptions& o, const PlanSetup& setup) {
     }
     StackedBar bar{.label = fmt::format("{}", layout.gpus())};
     if (ours) {
-      const RuntimeMemory memory = plan_runtime_memory(setup.model, layout, runtime_options(o));
+      const RuntimeMemory memory = plan_fullest_stage(setup.model, layout, runtime_options(o));
       bar.parts.assign(memory.device.peak.begin(), memory.device.peak.end());
     } else {
       const ItemBytes& items = plan_memory(setup.model, layout, o.memory).worst().device;
@@ -146,7 +146,7 @@ ExitCode run_plan_memory(const PlanMemoryOptions& o, Transport& transport) {
   }
   result.plan = plan_memory(setup.model, setup.layout, o.memory);
   if (o.accounting == Accounting::ringworld) {
-    result.runtime = plan_runtime_memory(setup.model, setup.layout, runtime_options(o));
+    result.runtime = plan_fullest_stage(setup.model, setup.layout, runtime_options(o));
     result.command = command_of(setup.model, setup.layout, runtime_options(o));
   } else {
     result.advice = advice_of(setup, o.memory, result.plan);

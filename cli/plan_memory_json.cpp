@@ -114,7 +114,8 @@ Json json_of(const PlanMemoryResult& r) {
                    {"fits", r.device() <= r.setup.budget}};
   }
   if (r.runtime) {
-    json["ringworld"] = {{"peak_bytes", json_of(r.runtime->device, true)},
+    json["ringworld"] = {{"stage", r.runtime->stage},
+                         {"peak_bytes", json_of(r.runtime->device, true)},
                          {"host_bytes", json_of(r.runtime->host, false)},
                          {"file_bytes", json_of(r.runtime->file, false)},
                          {"command", r.command}};

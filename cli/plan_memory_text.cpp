@@ -223,11 +223,12 @@ std::string verification_text(const PlanMemoryResult& r) {
     text += fmt::format("\nPlan against {}: {}\n\n{}", verification.against,
                         verification.holds() ? "it holds" : "WRONG", table.text());
   }
-  if (r.verifications.size() == 1) {
+  if (!r.verifications.empty() && !r.verifications.back().real) {
+    const std::int64_t ranks = r.setup.layout.gpus();
     text += paragraph(fmt::format(
         "No real steps: they need {} rank{}, started by mpiexec, and a model that is small. As a "
         "run of its own:",
-        r.setup.layout.data, r.setup.layout.data == 1 ? "" : "s"));
+        ranks, ranks == 1 ? "" : "s"));
     text += "  " + paragraph(r.command, 4);
   }
   return text;
@@ -243,6 +244,9 @@ std::string text_of(const PlanMemoryResult& r) {
   }
   text += fmt::format("{}\n", parameter_table(r.setup.model));
   if (r.runtime) {
+    if (r.setup.layout.pipeline > 1) {
+      text += fmt::format("Of stage {}, the fullest:\n", r.runtime->stage);
+    }
     text += fmt::format("{}\n{}", category_table(*r.runtime), verdict(r));
     if (r.verifications.empty()) {
       text += fmt::format("As a run of its own:\n  {}", paragraph(r.command, 4));

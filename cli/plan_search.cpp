@@ -14,8 +14,8 @@
 #include "cli/output_file.h"
 #include "cli/plan_machine.h"
 #include "cli/plan_setup.h"
+#include "cli/plan_small.h"
 #include "cli/plan_time_text.h"
-#include "cli/plan_verify.h"
 #include "planner/cost.h"
 #include "planner/search.h"
 #include "runtime/error.h"
@@ -207,58 +207,6 @@ std::string rejected_text(const PlannedSearch& p, bool explain) {
   return text;
 }
 
-// Two blocks, so that what the layout does can be watched here; of the degrees, what our runtime
-// has.
-std::string small_command(const Layout& found) {
-  constexpr std::int64_t most_ranks = 4;
-  const Transformer small{.name = "small",
-                          .source = "",
-                          .layers = 2,
-                          .width = 64,
-                          .heads = 4,
-                          .kv_heads = 4,
-                          .head_size = 16,
-                          .hidden = 256,
-                          .vocabulary = 256,
-                          .context = 64,
-                          .query_key_value_bias = true,
-                          .linear_bias = true,
-                          .norm = NormKind::layer,
-                          .tied_head = true,
-                          .learned_positions = true};
-  Layout layout;
-  layout.data = std::min(most_ranks, found.gpus());
-  layout.sharding = found.sharding;
-  layout.micro_batch = std::min<std::int64_t>(found.micro_batch, 4);
-  layout.global_batch =
-      layout.data * layout.micro_batch * std::min<std::int64_t>(found.micro_batches(), 4);
-  layout.sequence_length = 64;
-  layout.precision = found.precision;
-  layout.recompute = found.recompute;
-  layout.offload = found.offload;
-  layout.offload_to_file = found.offload_to_file;
-  return command_of(small, layout, {});
-}
-
-std::string small_text(const Layout& found) {
-  std::vector<std::string> left_out;
-  const std::pair<std::string_view, bool> axes[] = {{"tensor", found.tensor > 1},
-                                                    {"pipeline", found.pipeline > 1},
-                                                    {"context", found.context > 1},
-                                                    {"expert", found.expert > 1}};
-  for (const auto& [axis, used] : axes) {
-    if (used) {
-      left_out.emplace_back(axis);
-    }
-  }
-  std::string note;
-  if (!left_out.empty()) {
-    note = fmt::format(" ({} parallelism left out)", fmt::join(left_out, ", "));
-  }
-  return fmt::format("The best, here and in small{}:\n{}", note,
-                     command_text(small_command(found)));
-}
-
 std::int64_t weighed(const PlannedSearch& p) {
   std::int64_t sum = 0;
   for (const OfGpus& one : p.searched) {
@@ -298,7 +246,7 @@ std::string text_of(const PlannedSearch& p, const PlanSearchOptions& o) {
   text += fmt::format("{} layouts weighed in {}, {} fit; rejected:\n{}", weighed(p),
                       seconds_text(p.seconds), fitting, rejected_text(p, o.explain));
   if (best != nullptr) {
-    text += fmt::format("\n{}", small_text(*best));
+    text += fmt::format("\n{}", small_text(p.model, *best));
   }
   return text;
 }

@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/dry_run.h"
 #include "cli/rank.h"
 #include "cli/train_setup.h"
+#include "planner/runtime_model.h"
 #include "runtime/error.h"
 #include "training/trainer.h"
 
@@ -51,11 +53,17 @@ std::vector<Verified> compare(const RuntimeMemory& planned, const Ledger& device
   return items;
 }
 
-bool is_small(const Transformer& model, const Layout& layout, const RuntimeMemory& planned) {
+// `planned` is of every stage.
+bool is_small(const Transformer& model, const Layout& layout,
+              const std::vector<RuntimeMemory>& planned) {
   const double tokens = 2.0 * static_cast<double>(layout.micro_batch * layout.micro_batches() *
                                                   layout.data * layout.sequence_length);
+  Bytes pipeline;  // one rank of each stage
+  for (const RuntimeMemory& stage : planned) {
+    pipeline += stage.device.total_peak + stage.host.total_held;
+  }
   return 6.0 * static_cast<double>(count_parameters(model).total()) * tokens <= most_flops &&
-         layout.data * (planned.device.total_peak + planned.host.total_held) <= most_memory;
+         layout.data * layout.tensor * pipeline <= most_memory;
 }
 
 // On every rank of the job; rank 0's ledgers are what is compared, other ranks have none.
@@ -98,19 +106,17 @@ TrainOptions training_of(const Transformer& m, const Layout& l, const RuntimeOpt
     throw UsageError(why);
   }
   TrainOptions o;
-  o.model.name = "gpt2";
-  o.model.layers = m.layers;
-  o.model.heads = m.heads;
-  o.model.width = m.width;
-  o.model.hidden = m.hidden;
-  o.model.vocabulary = m.vocabulary;
-  o.model.context = m.context;
-  o.model.recompute_attention = l.recompute == Recompute::selective;
+  o.model = runtime_model(m, l);
   o.recomputation = {.checkpoint = l.recompute == Recompute::full ? 1 : 0,
                      .attention = l.recompute == Recompute::selective};
   o.precision = l.precision;
-  o.strategy.name =
-      std::string(l.sharding == Sharding::none ? std::string_view("ddp") : name_of(l.sharding));
+  const ParallelOptions parallel = runtime_parallel(l);
+  if (parallel.mesh.model_ranks() > 1) {
+    o.mesh = parallel.mesh;
+  }
+  o.sequence_parallel = parallel.sequence_parallel;
+  o.pipeline = parallel.pipeline;
+  o.strategy.name = parallel.strategy.name;
   o.micro_batch = l.micro_batch;
   o.global_batch = l.micro_batch * l.micro_batches() * l.data;
   o.data.sequence_length = l.sequence_length;
@@ -130,12 +136,29 @@ TrainOptions training_of(const Transformer& m, const Layout& l, const RuntimeOpt
 
 std::string command_of(const Transformer& m, const Layout& l, const RuntimeOptions& options) {
   const TrainOptions o = training_of(m, l, options);
-  std::string command = fmt::format(
-      "mpiexec -n {} ringworld train --data FILE --model gpt2 --layers {} --heads {} --width {} "
-      "--hidden {} --vocabulary {} --context {} --precision {} --strategy {} --micro-batch {} "
-      "--global-batch {} --sequence-length {}",
-      l.data, m.layers, m.heads, m.width, m.hidden, m.vocabulary, m.context, name_of(l.precision),
-      o.strategy.name, o.micro_batch, o.global_batch, l.sequence_length);
+  std::string command =
+      fmt::format("mpiexec -n {} ringworld train --data FILE --model {} --layers {} --heads {}",
+                  l.gpus(), o.model.name, m.layers, m.heads);
+  if (o.model.kv_heads > 0) {
+    command += fmt::format(" --kv-heads {}", m.kv_heads);
+  }
+  command += fmt::format(
+      " --width {} --hidden {} --vocabulary {} --context {} --precision {} --strategy {}"
+      " --micro-batch {} --global-batch {} --sequence-length {}",
+      m.width, m.hidden, m.vocabulary, o.model.context, name_of(l.precision), o.strategy.name,
+      o.micro_batch, o.global_batch, l.sequence_length);
+  if (o.mesh) {
+    command += fmt::format(" --mesh {}", to_string(*o.mesh));
+  }
+  if (l.sequence_parallel) {
+    command += " --sequence-parallel";
+  }
+  if (l.pipeline > 1) {
+    command += fmt::format(" --pipeline-schedule {}", l.schedule);
+    command += l.chunks > 1 ? fmt::format(" --chunks {}", l.chunks) : "";
+    command +=
+        l.stage_layers.empty() ? "" : fmt::format(" --stages {}", fmt::join(l.stage_layers, ","));
+  }
   if (options.optimizer_states < 2) {
     command += fmt::format(" --optimizer sgd --momentum {}", o.optimizer.momentum);
   }
@@ -152,14 +175,24 @@ std::string command_of(const Transformer& m, const Layout& l, const RuntimeOptio
 std::vector<Verification> verify_memory(const Transformer& m, const Layout& l,
                                         const RuntimeOptions& options, Transport& transport) {
   const TrainOptions o = training_of(m, l, options);
-  const RuntimeMemory planned = plan_runtime_memory(m, l, options);
-  const DryRun dry = dry_run(o, 0, static_cast<int>(l.data));
+  const auto ranks = static_cast<int>(l.gpus());
   std::vector<Verification> all;
-  all.push_back({fmt::format("dry run of rank 0 of {}", l.data),
-                 compare(planned, dry.device, dry.host, dry.file)});
-  if (transport.world_size() == l.data && is_small(m, l, planned)) {
-    all.push_back({fmt::format("two real steps of {} rank{}", l.data, l.data == 1 ? "" : "s"),
-                   run_two_steps(o, planned, transport)});
+  std::vector<RuntimeMemory> planned;
+  RuntimeOptions of_stage = options;
+  for (int stage = 0; stage < l.pipeline; ++stage) {
+    of_stage.stage = stage;
+    planned.push_back(plan_runtime_memory(m, l, of_stage));
+    const int rank = stage * static_cast<int>(l.tensor);  // the first of the stage
+    const DryRun dry = dry_run(o, rank, ranks);
+    all.push_back({fmt::format("dry run of rank {} of {}{}", rank, ranks,
+                               l.pipeline == 1 ? "" : fmt::format(", stage {}", stage)),
+                   compare(planned.back(), dry.device, dry.host, dry.file)});
+  }
+  if (transport.world_size() == ranks && is_small(m, l, planned)) {
+    all.push_back({fmt::format("two real steps of {} rank{}{}", ranks, ranks == 1 ? "" : "s",
+                               l.pipeline == 1 ? "" : ", on rank 0"),
+                   run_two_steps(o, planned.front(), transport),
+                   /*real=*/true});
   }
   return all;
 }

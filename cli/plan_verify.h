@@ -33,12 +33,14 @@ struct Verified {
 struct Verification {
   std::string against;  // "dry run of rank 0 of 8"
   std::vector<Verified> items;
+  bool real = false;  // steps, no dry run
 
   bool holds() const;
 };
 
-// The dry run of rank 0; and, on as many ranks as the plan has, with a model so small that they
-// take seconds, two real steps. Every rank calls; what is not run is not there.
+// The dry run of each pipeline stage's first rank; and, on as many ranks as the plan has, with a
+// model so small that they take seconds, two real steps, in which rank 0 is looked at. Every rank
+// calls; what is not run is not there.
 std::vector<Verification> verify_memory(const Transformer& model, const Layout& layout,
                                         const RuntimeOptions& options, Transport& transport);
 

@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "runtime/device.h"
 
 namespace ringworld {
+
+// Memory for as long as anybody has this: a tensor without a tensor. Two that are equal are the
+// same memory; null is none.
+using Held = std::shared_ptr<const void>;
 
 class Books {
  public:
@@ -26,9 +31,24 @@ class Books {
     take(category, bytes);
     give(category, bytes);
   }
+  // Given back with the last copy of the result, which must not outlive the books.
+  Held hold(Category category, std::int64_t bytes) {
+    take(category, bytes);
+    return std::make_shared<const Loan>(*this, category, bytes);
+  }
   const Ledger& ledger() const { return ledger_; }
 
  private:
+  struct Loan {
+    Loan(Books& of, Category in, std::int64_t size) : books(of), category(in), bytes(size) {}
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    ~Loan() { books.give(category, bytes); }
+    Books& books;
+    const Category category;
+    const std::int64_t bytes;
+  };
+
   Ledger ledger_;
 };
 

@@ -1,12 +1,13 @@
 #include "planner/runtime_memory.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include "collectives/schedule.h"
 #include "planner/runtime_books.h"
+#include "planner/runtime_model.h"
+#include "planner/runtime_stage.h"
+#include "planner/runtime_strategy.h"
 #include "planner/runtime_units.h"
 #include "runtime/error.h"
 #include "runtime/transport.h"
@@ -14,182 +15,38 @@
 namespace ringworld {
 namespace {
 
-// A group of parameters that Sharded moves together (parallel/sharded.h).
-struct Group {
-  std::int64_t elements;
-  std::int64_t own;  // of rank 0
-  int first_user;
-  int last_user;
-  bool values = false;     // whole, gathered
-  bool gradients = false;  // whole, gathered
-  bool fetched = false;    // this rank's piece, on its way from a tier
-};
+// The stage's chunks, of whole units.
+std::vector<ChunkBooks> chunks_of_stage(const Transformer& m, const Layout& l,
+                                        const PipelineSchedule& schedule, int stage) {
+  const std::vector<std::int64_t> layers = runtime_part_layers(m, l);
+  std::vector<ChunkBooks> chunks;
+  int first = 0;
+  for (const int part : schedule.parts[static_cast<std::size_t>(stage)]) {
+    std::vector<UnitKind> units(static_cast<std::size_t>(layers[static_cast<std::size_t>(part)]),
+                                UnitKind::block);
+    if (part == 0) {
+      units.insert(units.begin(), UnitKind::embedding);
+    }
+    if (part + 1 == std::ssize(layers)) {
+      units.push_back(UnitKind::head);
+    }
+    const auto count = static_cast<int>(units.size());
+    chunks.push_back({std::move(units), first});
+    first += count;
+  }
+  return chunks;
+}
 
-// The strategy's hooks around units, as far as they take memory.
-class StrategyBooks {
- public:
-  StrategyBooks(const Transformer& m, const Layout& l, Books& books)
-      : l_(l),
-        books_(books),
-        value_(size_of(l.precision).value),
-        gradient_(size_of(gradient_dtype(l.precision)).value),
-        last_(static_cast<int>(m.layers) + 1) {
-    const auto add = [&](std::int64_t elements, int first, int last) {
-      const auto ranks = static_cast<int>(l.sharding_ranks());
-      groups_.push_back({elements, chunk_range(elements, ranks, 0).count, first, last});
-    };
-    add(m.context * m.width, 0, 0);
-    for (int layer = 0; layer < m.layers; ++layer) {
-      add(layer_parameters(m, layer).total(), layer + 1, layer + 1);
-    }
-    add(2 * m.width, last_, last_);
-    add(m.vocabulary * m.width, 0, last_);  // the tied table
+// What the communicator holds from one call to the next, on one machine: a place for each rank's
+// small message; and 16-bit sums of tensor ranks, which travel in f32.
+std::int64_t scratch_of_calls(const Transformer& m, const Layout& l) {
+  constexpr std::int64_t alignment = 64;
+  const std::int64_t small = l.gpus() > 1 ? l.gpus() * Transport::small_message.value : 0;
+  if (l.tensor == 1 || wide_dtype(l.precision) == l.precision) {
+    return small;
   }
-
-  std::int64_t elements() const { return sum(&Group::elements); }
-  std::int64_t own() const { return sum(&Group::own); }
-
-  void before_forward(int unit) { use(unit, 1); }
-  void before_recompute(int unit) { use(unit, -1); }
-  void after_forward(int unit) {
-    for (Group* group : users_of(unit)) {
-      if (gathers_values() && group->last_user == unit) {
-        release(*group);
-      }
-    }
-  }
-  void before_backward(int unit) {
-    use(unit, -1);
-    if (unit == last_) {
-      finish_reductions();
-    }
-    for (Group* group : users_of(unit)) {
-      if (gathers_gradients() && !group->gradients) {
-        group->gradients = true;
-        books_.take(Category::gathered, group->elements * gradient_);
-      }
-    }
-  }
-  void after_backward(int unit) {
-    finish_reductions();
-    for (Group* group : users_of(unit)) {
-      if (group->first_user != unit) {
-        continue;
-      }
-      if (gathers_values()) {
-        release(*group);
-      }
-      reducing_.push_back(group);
-    }
-  }
-  void finish_reductions() {
-    for (Group* group : reducing_) {
-      if (group->gradients) {
-        group->gradients = false;
-        books_.give(Category::gathered, group->elements * gradient_);
-      }
-    }
-    reducing_.clear();
-  }
-
- private:
-  std::int64_t sum(std::int64_t Group::*what) const {
-    std::int64_t all = 0;
-    for (const Group& group : groups_) {
-      all += group.*what;
-    }
-    return all;
-  }
-  bool gathers_values() const { return l_.sharding == Sharding::zero3; }
-  bool gathers_gradients() const { return l_.sharding >= Sharding::zero2; }
-
-  std::vector<Group*> users_of(int unit) {
-    std::vector<Group*> users;
-    for (Group& group : groups_) {
-      if (group.first_user == unit || group.last_user == unit) {
-        users.push_back(&group);
-      }
-    }
-    return users;
-  }
-
-  // One unit is gathered ahead, and one more fetched where parameters are offloaded.
-  void use(int unit, int direction) {
-    if (!gathers_values()) {
-      return;
-    }
-    const auto each = [&](int ahead, auto start) {
-      for (int i = 0; i <= ahead; ++i) {
-        for (Group* group : users_of(unit + i * direction)) {
-          start(*group);
-        }
-      }
-    };
-    if (l_.offload == PlannedOffload::parameters) {
-      each(2, [this](Group& group) {
-        if (!group.values && !group.fetched) {
-          group.fetched = true;
-          books_.take(Category::gathered, group.own * value_);
-        }
-      });
-    }
-    each(1, [this](Group& group) {
-      if (!group.values) {
-        group.values = true;
-        books_.take(Category::gathered, group.elements * value_);
-      }
-    });
-    for (Group* group : users_of(unit)) {
-      drop_fetched(*group);
-    }
-  }
-  void drop_fetched(Group& group) {
-    if (group.fetched) {
-      group.fetched = false;
-      books_.give(Category::gathered, group.own * value_);
-    }
-  }
-  void release(Group& group) {
-    drop_fetched(group);
-    if (group.values) {
-      group.values = false;
-      books_.give(Category::gathered, group.elements * value_);
-    }
-  }
-
-  const Layout& l_;
-  Books& books_;
-  const std::int64_t value_;
-  const std::int64_t gradient_;
-  const int last_;  // unit: the head
-  std::vector<Group> groups_;
-  std::vector<Group*> reducing_;
-};
-
-// One micro-batch over the chain of units (parallel/micro_batch.cpp): embedding, blocks, head.
-// With full recomputation only a unit's input is kept, but the head, whose backward follows at
-// once, keeps all.
-void run_micro_batch(int units, bool recomputes, StrategyBooks& strategy, RuntimeUnits& model) {
-  const auto keeps = [&](int unit) { return !recomputes || unit + 1 == units; };
-  for (int unit = 0; unit < units; ++unit) {
-    strategy.before_forward(unit);
-    model.forward(unit);
-    strategy.after_forward(unit);
-    if (!keeps(unit)) {
-      model.drop_saved(unit);
-    }
-  }
-  model.take_loss();
-  for (int unit = units - 1; unit >= 0; --unit) {
-    if (!keeps(unit)) {
-      strategy.before_recompute(unit);
-      model.forward(unit);
-      model.drop_output();
-    }
-    strategy.before_backward(unit);
-    model.backward(unit);
-    strategy.after_backward(unit);
-  }
+  const std::int64_t sums = l.micro_batch * l.sequence_length * m.width * size_of(DType::f32).value;
+  return std::max(small, (sums + alignment - 1) / alignment * alignment);
 }
 
 // What stays between steps.
@@ -219,52 +76,62 @@ void take_states(const Layout& l, std::int64_t elements, std::int64_t own, int s
 
 }  // namespace
 
-std::string runtime_refusal(const Transformer& m, const Layout& l) {
-  if (m.norm != NormKind::layer || m.gated_mlp || m.experts || m.latent || !m.tied_head ||
-      !m.learned_positions || !m.linear_bias || m.kv_heads != m.heads ||
-      m.head_size * m.heads != m.width) {
-    return fmt::format("{} is not a GPT-2, and our runtime trains no other transformer", m.name);
-  }
-  if (l.tensor * l.pipeline * l.context * l.expert != 1) {
-    return "this accounting is of data parallelism; tensor, pipeline, context and expert are 1";
-  }
-  if (l.shard_group != 0) {
-    return "this accounting is of shards over all ranks; leave out the shard group";
-  }
-  if (l.gradient_precision != gradient_dtype(l.precision)) {
-    return fmt::format("gradients in {}: our runtime has them in {} beside {} weights",
-                       name_of(l.gradient_precision), name_of(gradient_dtype(l.precision)),
-                       name_of(l.precision));
-  }
-  return "";
-}
-
 RuntimeMemory plan_runtime_memory(const Transformer& m, const Layout& l,
                                   const RuntimeOptions& options) {
   if (const std::string why = runtime_refusal(m, l); !why.empty()) {
     throw UsageError(why);
   }
-  RuntimeMemory result;
+  // On a whole chain one micro-batch follows another; in the second, the last gradients of the
+  // first are still on their way.
+  const bool whole = l.pipeline == 1;
+  const PipelineSchedule schedule =
+      emit_pipeline(find_pipeline(whole ? "1f1b" : l.schedule),
+                    {.stages = static_cast<int>(l.pipeline),
+                     .micro_batches = static_cast<int>(
+                         whole ? std::min<std::int64_t>(2, l.micro_batches()) : l.micro_batches()),
+                     .chunks = static_cast<int>(l.chunks)});
+  const std::vector<ChunkBooks> chunks = chunks_of_stage(m, l, schedule, options.stage);
+  std::vector<UnitKind> units;
+  for (const ChunkBooks& chunk : chunks) {
+    units.insert(units.end(), chunk.units.begin(), chunk.units.end());
+  }
+
+  RuntimeMemory result{.stage = options.stage};
   Books books;
-  StrategyBooks strategy(m, l, books);
+  StrategyBooks strategy(m, l, units, books);
   take_states(l, strategy.elements(), strategy.own(), options.optimizer_states, books, result);
-  if (l.data > 1) {  // a place for each rank's small message
-    books.take(Category::communication, l.data * Transport::small_message.value);
-  }
+  books.take(Category::communication, scratch_of_calls(m, l));
   RuntimeUnits model(m, l, options.threads, books);
-  // In the second micro-batch, the last gradients of the first are still on their way.
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(2, l.micro_batches()); ++i) {
-    model.begin_micro_batch();
-    run_micro_batch(static_cast<int>(m.layers) + 2, l.recompute == Recompute::full, strategy,
-                    model);
-    model.end_micro_batch();
-  }
+  StageBooks(schedule, options.stage, chunks, l.recompute == Recompute::full, strategy, model)
+      .run();
   strategy.finish_reductions();
-  // The loss; and the sums of squares of all ranks, in two numbers each.
+  // The loss; and sums of squares of all ranks, in two numbers each.
   books.touch(Category::communication, 8);
-  books.touch(Category::communication, l.sharding == Sharding::none ? 0 : 16 * (l.data + 1));
+  const auto touch_squares = [&books](std::int64_t ranks) {
+    books.touch(Category::communication, 16 * (ranks + 1));
+  };
+  if (l.sharding != Sharding::none) {
+    touch_squares(l.data);
+  }
+  if (l.tensor * l.pipeline > 1) {
+    touch_squares(l.tensor * l.pipeline);
+  }
   result.device = books.ledger();
   return result;
+}
+
+RuntimeMemory plan_fullest_stage(const Transformer& m, const Layout& l,
+                                 const RuntimeOptions& options) {
+  RuntimeMemory fullest;
+  for (int stage = 0; stage < l.pipeline; ++stage) {
+    RuntimeOptions of_stage = options;
+    of_stage.stage = stage;
+    RuntimeMemory memory = plan_runtime_memory(m, l, of_stage);
+    if (stage == 0 || memory.device.total_peak > fullest.device.total_peak) {
+      fullest = std::move(memory);
+    }
+  }
+  return fullest;
 }
 
 }  // namespace ringworld

@@ -1,6 +1,7 @@
 #include "planner/runtime_units.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/cpu/narrow_matmul.h"
 #include "runtime/cpu/parallel.h"
@@ -9,182 +10,266 @@
 namespace ringworld {
 namespace {
 
-constexpr auto activations = Category::activations;
-constexpr auto workspace = Category::workspace;
+// Of the first of `tensor` ranks.
+std::int64_t first_part(std::int64_t whole, std::int64_t tensor) {
+  return (whole + tensor - 1) / tensor;
+}
 
 }  // namespace
 
 RuntimeUnits::RuntimeUnits(const Transformer& m, const Layout& l, int threads, Books& books)
     : books_(books),
-      layers_(static_cast<int>(m.layers)),
       threads_(threads),
       recomputes_attention_(l.recompute == Recompute::selective),
       narrow_(wide_dtype(l.precision) != l.precision),
+      layer_norm_(m.norm == NormKind::layer),
+      gated_(m.gated_mlp),
+      sequence_parallel_(l.sequence_parallel),
+      tensor_(l.tensor),
       sequences_(l.micro_batch),
       length_(l.sequence_length),
       tokens_(sequences_ * length_),
+      rows_(sequence_parallel_ ? first_part(tokens_, tensor_) : tokens_),
       width_(m.width),
-      hidden_(m.hidden),
-      heads_(m.heads),
-      vocabulary_(m.vocabulary),
+      hidden_(m.hidden / tensor_),
+      heads_(m.heads / tensor_),
+      kv_heads_(m.kv_heads / tensor_),
+      head_size_(m.head_size),
+      value_(size_of(l.precision).value),
       wide_(size_of(wide_dtype(l.precision)).value),
-      x_(tokens_ * width_ * size_of(l.precision).value),
-      h_(tokens_ * hidden_ * size_of(l.precision).value),
-      logits_(tokens_ * vocabulary_ * size_of(l.precision).value),
-      row_(tokens_ * wide_),
-      attended_(x_ + heads_ * row_),
-      norm_(x_ + 2 * row_) {}
+      qkv_{(heads_ + 2 * kv_heads_) * head_size_, width_},
+      projection_{width_, heads_ * head_size_},
+      c_fc_{(gated_ ? 2 : 1) * hidden_, width_},
+      c_proj_{width_, hidden_},
+      logits_{first_part(m.vocabulary, tensor_), width_} {}
 
-// Tokens and targets.
-void RuntimeUnits::begin_micro_batch() {
-  books_.take(activations, 2 * tokens_ * size_of(DType::i32).value);
+Held RuntimeUnits::batch() {
+  return activations(2 * tokens_ * size_of(DType::i32).value);
 }
 
-void RuntimeUnits::end_micro_batch() {
-  books_.give(activations, 2 * tokens_ * size_of(DType::i32).value);
+Held RuntimeUnits::between_units() {
+  return activations(rows_ * width_ * value_);
 }
 
-void RuntimeUnits::forward(int unit) {
-  if (unit == 0) {
-    books_.take(activations, x_);
-  } else if (is_block(unit)) {
-    block_forward();
-  } else {
-    head_forward();
+Held RuntimeUnits::forward(UnitKind unit, const Held& x, SavedBooks& saved) {
+  switch (unit) {
+    case UnitKind::embedding: {
+      const Held partial =
+          books_.hold(sequence_parallel_ ? Category::workspace : Category::activations,
+                      tokens_ * width_ * value_);
+      return reduce(partial, Category::activations);
+    }
+    case UnitKind::block:
+      return block_forward(x, saved);
+    case UnitKind::head:
+      return head_forward(x, saved);
   }
+  return {};
 }
 
-void RuntimeUnits::drop_saved(int unit) {
-  if (is_block(unit)) {
-    books_.give(activations, 4 * x_ + h_ + (recomputes_attention_ ? 0 : attended_));
+Held RuntimeUnits::backward(UnitKind unit, const Held& dy, SavedBooks& saved) {
+  switch (unit) {
+    case UnitKind::embedding:
+      gather(dy);
+      return {};
+    case UnitKind::block:
+      return block_backward(dy, saved);
+    case UnitKind::head:
+      return head_backward(saved);
   }
+  return {};
 }
 
-void RuntimeUnits::take_loss() {
-  books_.give(activations, row_);
-}
-
-void RuntimeUnits::drop_output() {
-  books_.give(activations, x_);
-}
-
-void RuntimeUnits::backward(int unit) {
-  if (unit == 0) {
-    books_.give(activations, x_);  // dy
-  } else if (is_block(unit)) {
-    block_backward();
-  } else {
-    head_backward();
+void RuntimeUnits::add_weight_gradients(SavedBooks& saved) {
+  for (SavedBooks::WeightGradient& of : saved.weights_) {
+    touch_matmul(of.outputs, of.inputs, tokens_, false);
+    of = {};
   }
+  saved.weights_.clear();
 }
 
-// A norm's output, without the statistics that it was computed with.
-void RuntimeUnits::take_normalized() {
-  books_.take(workspace, norm_);
-  books_.give(workspace, norm_ - x_);
+// --- Block ---------------------------------------------------------------------------------------
+
+Held RuntimeUnits::block_forward(const Held& x, SavedBooks& saved) {
+  Held normalized = gather(norm().y);
+  const Held qkv = activations(tokens_ * qkv_.outputs * value_);
+  linear_forward(qkv_);
+  normalized = {};
+  Attention attention = attend(recomputes_attention_ ? Category::workspace : Category::activations);
+  const Held middle = forward_summed(projection_);
+  saved.push(x);
+  saved.push(qkv);
+  if (!recomputes_attention_) {
+    saved.push(attention.log_sum_exp);
+    saved.push(attention.attended);
+  }
+  attention = {};
+
+  saved.push(middle);
+  const Norm input = norm();
+  const Held whole = gather(input.y);
+  return mlp_forward(saved);
 }
 
-// Keeps qkv (3 C), attended and log-sum-exps, middle (C), hidden (H).
-void RuntimeUnits::block_forward() {
-  const Category attended = recomputes_attention_ ? workspace : activations;
-  take_normalized();
-  books_.take(activations, 3 * x_);
-  touch_linear(3 * width_, width_);
-  books_.give(workspace, x_);
-  books_.take(attended, attended_);
-  touch_attention(false);
-  books_.take(activations, x_);
-  touch_linear(width_, width_);
+Held RuntimeUnits::block_backward(const Held& dx, SavedBooks& saved) {
+  {
+    const Held dhidden = mlp_backward_to_hidden(keep(gather(dx), dx, saved), saved);
+    const Held middle = saved.pop();
+    through_norm(dhidden, c_fc_, saved);
+  }
+  Attention attention;
+  if (!recomputes_attention_) {
+    attention.attended = saved.pop();
+    attention.log_sum_exp = saved.pop();
+  }
+  Held qkv = saved.pop();
+  const Held x = saved.pop();
   if (recomputes_attention_) {
-    books_.give(attended, attended_);
+    attention = attend(Category::workspace);
   }
-
-  books_.take(workspace, norm_);
-  books_.take(activations, h_);
-  touch_linear(hidden_, width_);
-  books_.take(workspace, h_);
-  books_.take(activations, x_);  // y
-  touch_linear(width_, hidden_);
-  books_.give(workspace, h_ + norm_);
-}
-
-void RuntimeUnits::block_backward() {
-  const Category attended = recomputes_attention_ ? workspace : activations;
-  books_.take(workspace, h_);
-  touch_linear_backward(width_, hidden_);
-  books_.give(activations, h_);
-  books_.take(workspace, norm_);
-  touch_linear_backward(hidden_, width_);
-  touch_norm_backward();
-  books_.give(activations, x_);  // middle
-  books_.give(workspace, h_ + norm_);
-
-  if (recomputes_attention_) {
-    books_.take(attended, attended_);
-    touch_attention(false);
+  Held dattended = workspace(tokens_ * projection_.inputs * value_);
+  {
+    const Held dy = keep(gather(dx), dx, saved);
+    linear_backward(projection_, dattended, dy, attention.attended, saved);
   }
-  books_.take(workspace, x_);
-  touch_linear_backward(width_, width_);
-  books_.take(workspace, 3 * x_);
+  const Held dqkv = workspace(tokens_ * qkv_.outputs * value_);
   touch_attention(true);
-  books_.give(attended, attended_);
-  books_.give(activations, 3 * x_);
-  books_.give(workspace, x_);
-  books_.take(workspace, norm_);
-  touch_linear_backward(3 * width_, width_);
-  touch_norm_backward();
-  books_.give(workspace, 3 * x_ + norm_);
-  books_.give(activations, x_);  // the input
+  attention = {};
+  qkv = dattended = {};
+  through_norm(dqkv, qkv_, saved);
+  return dx;
 }
 
-// Keeps log-sum-exps and logits; the losses are the output.
-void RuntimeUnits::head_forward() {
-  take_normalized();
-  books_.take(activations, logits_);
-  touch_linear(vocabulary_, width_);
-  books_.give(workspace, x_);
-  books_.take(activations, 2 * row_);
+// The activation's output lives until c_proj is through.
+Held RuntimeUnits::mlp_forward(SavedBooks& saved) {
+  saved.push(activations(tokens_ * c_fc_.outputs * value_));
+  linear_forward(c_fc_);
+  const Held activated = workspace(tokens_ * hidden_ * value_);
+  return forward_summed(c_proj_);
 }
 
-void RuntimeUnits::head_backward() {
-  books_.take(workspace, norm_);
-  touch_linear_backward(vocabulary_, width_);
-  books_.give(activations, logits_);
-  books_.take(activations, x_);
-  touch_norm_backward();
-  books_.give(workspace, norm_);
-  books_.give(activations, row_ + x_);
+// SwiGLU's gradient takes the place of its input, GELU's that of its output.
+Held RuntimeUnits::mlp_backward_to_hidden(const Held& dy, SavedBooks& saved) {
+  const Held hidden = saved.pop();
+  Held buffer = workspace(tokens_ * hidden_ * value_);
+  buffer = linear_backward(c_proj_, buffer, dy, buffer, saved);
+  return gated_ ? hidden : buffer;
 }
+
+void RuntimeUnits::through_norm(const Held& dy, const Linear& linear, SavedBooks& saved) {
+  const Norm normalized = norm();
+  Held input = gather(normalized.y);
+  const Held partial = linear_backward(linear, input, dy, input, saved);
+  input = {};
+  const Held own = reduce(partial, Category::workspace);
+  touch_norm_backward();
+}
+
+RuntimeUnits::Attention RuntimeUnits::attend(Category category) {
+  Attention attention{.attended = books_.hold(category, tokens_ * projection_.inputs * value_),
+                      .log_sum_exp = books_.hold(category, sequences_ * heads_ * length_ * wide_)};
+  touch_attention(false);
+  return attention;
+}
+
+// --- Head ----------------------------------------------------------------------------------------
+
+Held RuntimeUnits::head_forward(const Held& x, SavedBooks& saved) {
+  Held input = gather(norm().y);
+  const Held logits = activations(tokens_ * logits_.outputs * value_);
+  linear_forward(logits_);
+  input = {};
+  const Held losses = activations(tokens_ * wide_);
+  const Held log_sum_exp = activations(tokens_ * wide_);
+  saved.push(x);
+  saved.push(log_sum_exp);
+  saved.push(logits);
+  return losses;
+}
+
+Held RuntimeUnits::head_backward(SavedBooks& saved) {
+  Held dlogits = saved.pop();
+  const Held log_sum_exp = saved.pop();
+  const Held x = saved.pop();
+  const Norm normalized = norm();
+  Held input = gather(normalized.y);
+  const Held partial = linear_backward(logits_, input, dlogits, input, saved);
+  input = {};
+  dlogits = {};
+  Held dx = between_units();
+  const Held own = reduce(partial, Category::workspace);
+  touch_norm_backward();
+  return dx;
+}
+
+// --- Layers --------------------------------------------------------------------------------------
+
+RuntimeUnits::Norm RuntimeUnits::norm() {
+  return {.y = workspace(rows_ * width_ * value_),
+          .statistics = workspace((layer_norm_ ? 2 : 1) * rows_ * wide_)};
+}
+
+Held RuntimeUnits::gather(const Held& x) {
+  return sequence_parallel_ ? workspace(tokens_ * width_ * value_) : x;
+}
+
+Held RuntimeUnits::reduce(const Held& partial, Category category) {
+  return sequence_parallel_ ? books_.hold(category, rows_ * width_ * value_) : partial;
+}
+
+Held RuntimeUnits::forward_summed(const Linear& linear) {
+  const Held partial = books_.hold(sequence_parallel_ ? Category::workspace : Category::activations,
+                                   tokens_ * width_ * value_);
+  linear_forward(linear);
+  return reduce(partial, Category::activations);
+}
+
+void RuntimeUnits::linear_forward(const Linear& linear) {
+  touch_matmul(tokens_, linear.outputs, linear.inputs, true);
+}
+
+// Returns dx, which is computed where x is unless that is kept.
+Held RuntimeUnits::linear_backward(const Linear& linear, const Held& dx, const Held& dy,
+                                   const Held& x, SavedBooks& saved) {
+  Held own_dx = dx;
+  if (!saved.puts_off_) {
+    touch_matmul(linear.outputs, linear.inputs, tokens_, false);  // the weight's gradient is wide
+  } else {
+    saved.weights_.push_back({linear.outputs, linear.inputs, dy, x});
+    own_dx = dx != x ? dx : workspace(tokens_ * linear.inputs * value_);
+  }
+  touch_matmul(tokens_, linear.inputs, linear.outputs, true);
+  return own_dx;
+}
+
+Held RuntimeUnits::keep(const Held& x, const Held& changes, const SavedBooks& saved) {
+  return saved.puts_off_ && x == changes ? between_units() : x;
+}
+
+// --- Kernels -------------------------------------------------------------------------------------
 
 void RuntimeUnits::touch_matmul(std::int64_t m, std::int64_t n, std::int64_t k, bool narrow_out) {
   if (narrow_) {
     const std::int64_t parts = count_parts(threads_, std::max(m, n), matmul_grain(m, n, k));
-    books_.touch(workspace, parts * NarrowTile::of(m, n, k).workspace_elements(narrow_out) *
-                                size_of(DType::f32).value);
+    books_.touch(
+        Category::workspace,
+        parts * NarrowTile::of(m, n, k).workspace_elements(narrow_out) * size_of(DType::f32).value);
   }
 }
 
-void RuntimeUnits::touch_linear(std::int64_t outputs, std::int64_t inputs) {
-  touch_matmul(tokens_, outputs, inputs, true);
-}
-
-void RuntimeUnits::touch_linear_backward(std::int64_t outputs, std::int64_t inputs) {
-  touch_matmul(outputs, inputs, tokens_, false);  // the weight's gradient is wide
-  touch_matmul(tokens_, inputs, outputs, true);
-}
-
 void RuntimeUnits::touch_norm_backward() {
-  const std::int64_t parts = count_parts(threads_, tokens_, rows_per_part(width_));
-  books_.touch(workspace, parts * 2 * width_ * wide_);
+  const std::int64_t parts = count_parts(threads_, rows_, rows_per_part(width_));
+  books_.touch(Category::workspace, parts * (layer_norm_ ? 2 : 1) * width_ * wide_);
 }
 
 void RuntimeUnits::touch_attention(bool backward) {
   const std::int64_t tile = attention_tile(length_);
-  const std::int64_t parts = count_parts(threads_, sequences_ * heads_, 1);
+  const std::int64_t parts = count_parts(threads_, sequences_ * (backward ? kv_heads_ : heads_), 1);
   const std::int64_t of_part = backward ? 2 * tile * length_ + tile : tile * length_;
   // Operands of narrow formats, widened: qkv and y; in backward their gradients, too.
-  const std::int64_t widened = narrow_ ? (backward ? 8 : 4) * tokens_ * width_ : 0;
-  books_.touch(workspace, (parts * of_part + widened) * wide_);
+  const std::int64_t operands = tokens_ * (qkv_.outputs + projection_.inputs);
+  const std::int64_t widened = narrow_ ? (backward ? 2 : 1) * operands : 0;
+  books_.touch(Category::workspace, (parts * of_part + widened) * wide_);
 }
 
 }  // namespace ringworld

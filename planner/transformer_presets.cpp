@@ -235,14 +235,15 @@ const Transformer& find_transformer(std::string_view name) {
     std::erase(text, '-');
     return text;
   };
-  const std::string wanted = lower(name);
-  std::vector<std::string>
-      begun;  // "llama3" means one of those, however few letters others are away
+  const std::string wanted = without_dashes(lower(name));
+  // "llama3" means one of those that begin so, however few letters others are away.
+  std::vector<std::string> begun;
   for (const Transformer& model : transformer_presets()) {
-    if (without_dashes(model.name) == without_dashes(wanted)) {
+    const std::string known = without_dashes(model.name);
+    if (known == wanted) {
       return model;
     }
-    if (!wanted.empty() && model.name.starts_with(wanted)) {
+    if (!wanted.empty() && known.starts_with(wanted)) {
       begun.push_back(model.name);
     }
   }
@@ -254,7 +255,7 @@ const Transformer& find_transformer(std::string_view name) {
       fmt::format("'{}': unknown model; did you mean {}? Others by --params, by --layers, --width "
                   "and --heads, "
                   "or from a --model-config file; ringworld plan memory --help lists all names",
-                  name, nearest(wanted, transformer_names())));
+                  name, nearest(lower(name), transformer_names())));
 }
 
 }  // namespace ringworld

@@ -154,6 +154,15 @@ TEST(PlanMemory, Verify) {
     expect_facts(result, 0, {"Plan against two real steps of 3 ranks: it holds"});
     EXPECT_EQ(result.output.find(" %"), std::string::npos) << result.output;
   }
+  const CommandResult mesh =
+      launch(4,
+             "plan memory --model llama-tiny --gpus 4 --tensor 2 --sequence-parallel --pipeline 2 "
+             "--schedule zb-h1 --global-batch 8 --verify");
+  expect_facts(
+      mesh, 0,
+      {"dry run of rank 0 of 4, stage 0: it holds", "dry run of rank 2 of 4, stage 1: it holds",
+       "Plan against two real steps of 4 ranks, on rank 0: it holds"});
+  EXPECT_EQ(mesh.output.find(" %"), std::string::npos) << mesh.output;
   expect_facts(plan("--model gpt2-xl --gpus 64 --sharding fsdp --verify"), 0,
                {"dry run of rank 0 of 64: it holds", "mpiexec -n 64 ringworld train"});
 }
@@ -184,7 +193,8 @@ TEST(PlanMemory, BadInputIsRefusedByName) {
       {"--model gpt2 --convention lesson --verify", 2, {"--verify"}},
       {"--model gpt2 --largest-layer 3M", 2, {"--largest-layer", "deepspeed"}},
       {"--model gpt2 --tesnor 2", 2, {"--tesnor", "--tensor"}},
-      {"--model llama-3-8b --verify", 2, {"llama-3-8b", "GPT-2"}},
+      {"--model mixtral-8x7b --verify", 2, {"mixtral-8x7b", "GPT-2", "Llama"}},
+      {"--model llama-3-8b --gpus 8 --context-parallel 2 --verify", 2, {"context"}},
       {"--model-config /does/not/exist", 3, {"/does/not/exist"}},
       {"", 2, {"--model", "--params"}},
   };
