@@ -405,6 +405,33 @@ TEST(Ddp, LossIsAMeanOverTokens) {
   });
 }
 
+// 7 equal micro-batches in windows of 4: two steps, of which the second is a mean over 3, and has
+// nothing of the first.
+TEST(Ddp, AShorterLastWindowIsAMeanOverItsOwnMicroBatches) {
+  run_on_threads(2, [](Transport& transport) {
+    Rank self(transport);
+    Model model("toy", DType::f64, 11, 0);
+    Parameter* w = model.add_parameter({.name = "w", .shape = {1}});
+    model.add_unit(std::make_unique<ToyUnit>(
+        "unit", std::vector{w},
+        [&](Backend& b, const Batch& batch) {
+          Tensor losses = b.empty(DType::f64, {batch.targets.elements()}, Category::activations);
+          b.fill(losses, 2);
+          return losses;
+        },
+        [&](Backend& b, const Batch& batch) { add_gradient(b, *w, batch, 5); }));
+    Ddp ddp(model, *self.backend, self.communicator, Bytes(1 << 20), 1);
+    const Mesh mesh(self.communicator);
+    for (const std::size_t window : {4u, 3u}) {
+      const std::vector<HostBatch> batches(window, HostBatch{1, 1, {1}, {1}});
+      const GradientStep step = compute_gradients(model, *self.backend, ddp, &mesh, batches);
+      EXPECT_EQ(step.tokens, static_cast<std::int64_t>(2 * window));
+      EXPECT_NEAR(step.loss, 2, 1e-15);
+      EXPECT_NEAR(self.backend->download_values(w->gradient)[0], 5, 1e-14);
+    }
+  });
+}
+
 TEST(Strategy, UnknownNamesAreRefusedWithTheNearest) {
   run_on_threads(1, [](Transport& transport) {
     Rank self(transport);
