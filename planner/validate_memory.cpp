@@ -175,7 +175,7 @@ ValidationTable estimator_table() {
 
 ValidationTable t5_large_table() {
   ValidationTable table{
-      .name = "DeepSpeed's discussion of T5-large",
+      .name = "DeepSpeed's T5-large",
       .source = "DeepSpeed, docs/code-docs/source/memory.rst: ZeRO-3 on 4 GPUs",
       .unit = "MiB",
       .note =
@@ -309,7 +309,7 @@ ValidationTable infinity_table() {
 
 ValidationTable infinity_activation_table() {
   ValidationTable table{
-      .name = "ZeRO-Infinity, working memory of activations",
+      .name = "ZeRO-Infinity, activations",
       .source = "Rajbhandari et al., 2021 (arXiv 2104.07857), section 3",
       .unit = "GB",
       .note =
