@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -118,9 +119,9 @@ bool Validation::passes() const {
 
 Validation validate(const Machines& machines) {
   Validation validation;
-  validation.tables = validate_formulas();
-  for (ValidationTable& table : validate_models(machines)) {
-    validation.tables.push_back(std::move(table));
+  for (std::vector<ValidationTable> tables :
+       {validate_memory(), validate_formulas(), validate_models(machines)}) {
+    std::ranges::move(tables, std::back_inserter(validation.tables));
   }
   std::map<const PublishedStep*, double> left_out;
   std::map<const PublishedStep*, Layout> layouts;

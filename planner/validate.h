@@ -71,7 +71,8 @@ struct Validation {
 };
 Validation validate(const Machines& machines);
 
-// The tables that are exact.
+// What follows from formulas: of memory, and of all else.
+std::vector<ValidationTable> validate_memory();
 std::vector<ValidationTable> validate_formulas();
 // The models of network, kernels and whole trainings by themselves.
 std::vector<ValidationTable> validate_models(const Machines& machines);

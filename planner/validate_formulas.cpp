@@ -1,4 +1,4 @@
-// What follows from formulas: memory, parameters, activations, bubbles, FLOPs.
+// What follows from formulas: parameters, activations, bubbles, FLOPs.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,6 @@
 #include "parallel/pipeline_simulation.h"
 #include "planner/activations.h"
 #include "planner/flops.h"
-#include "planner/memory.h"
 #include "planner/validate.h"
 
 namespace ringworld {
@@ -17,82 +16,6 @@ constexpr double giga = 1e9;
 
 double as_double(std::int64_t n) {
   return static_cast<double>(n);
-}
-
-// --- ZeRO, table 1 -------------------------------------------------------------------------------
-
-// A model of exactly so many parameters, for what depends on nothing else: one norm of one column,
-// and a table.
-Transformer of_parameters(double parameters) {
-  return {.name = "parameters alone",
-          .source = "",
-          .width = 1,
-          .heads = 1,
-          .kv_heads = 1,
-          .head_size = 1,
-          .hidden = 1,
-          .vocabulary = static_cast<std::int64_t>(parameters) - 1,
-          .context = 1,
-          .tied_head = true};
-}
-
-ValidationTable zero_table() {
-  ValidationTable table{.name = "ZeRO, table 1",
-                        .source = "Rajbhandari et al., SC 2020 (arXiv 1910.02054), table 1",
-                        .unit = "GB",
-                        .note = "The paper rounds some cells and cuts others off.",
-                        .kind = ValidationKind::exact,
-                        .rows = {}};
-  struct Column {
-    double billions;
-    double tolerance;
-    double cells[6][3];
-  };
-  constexpr Column columns[] = {{7.5,
-                                 0.06,
-                                 {{120, 120, 120},
-                                  {52.5, 41.3, 30},
-                                  {35.6, 21.6, 7.5},
-                                  {31.4, 16.6, 1.88},
-                                  {30.4, 15.4, 0.47},
-                                  {30.1, 15.1, 0.12}}},
-                                {128,
-                                 0.75,
-                                 {{2048, 2048, 2048},
-                                  {896, 704, 512},
-                                  {608, 368, 128},
-                                  {536, 284, 32},
-                                  {518, 263, 8},
-                                  {513, 257, 2}}},
-                                {1000,
-                                 1.0,
-                                 {{16000, 16000, 16000},
-                                  {7000, 5500, 4000},
-                                  {4750, 2875, 1000},
-                                  {4187, 2218, 250},
-                                  {4046, 2054, 62.5},
-                                  {4011, 2013, 15.6}}}};
-  constexpr Sharding degrees[] = {Sharding::zero1, Sharding::zero2, Sharding::zero3};
-  for (const Column& column : columns) {
-    std::int64_t ranks = 1;
-    for (const auto& cells : column.cells) {
-      for (std::size_t degree = 0; degree < 3; ++degree) {
-        Layout layout;
-        layout.data = ranks;
-        layout.sharding = degrees[degree];
-        layout.sequence_length = 1;
-        layout.gradient_precision = DType::bf16;
-        const MemoryPlan plan = plan_memory(of_parameters(column.billions * giga), layout);
-        table.rows.push_back({.label = fmt::format("{}B, DP {}, {}", column.billions, ranks,
-                                                   name_of(degrees[degree])),
-                              .published = cells[degree],
-                              .ours = as_double(plan.worst().device.states().value) / giga,
-                              .tolerance = std::max(column.tolerance, 0.003 * cells[degree])});
-      }
-      ranks *= 4;
-    }
-  }
-  return table;
 }
 
 // --- Parameters ----------------------------------------------------------------------------------
@@ -278,30 +201,12 @@ ValidationTable days_table() {
 }
 
 ValidationTable flops_table() {
-  ValidationTable table{
-      .name = "FLOPs",
-      .source =
-          "nanoGPT, transformer_sizing.ipynb (GPT-2, 1024 tokens, no biases); Llama 3 paper, "
-          "section 3; Korthikanti et al., section 5",
-      .unit = "FLOPs",
-      .note = "",
-      .kind = ValidationKind::exact,
-      .rows = {}};
-  Transformer gpt2 = find_transformer("gpt2");
-  gpt2.query_key_value_bias = false;
-  gpt2.linear_bias = false;
-  gpt2.norm = NormKind::rms;  // that is, norms without biases
-  const double tokens = 1024;
-  table.rows.push_back({.label = "GPT-2, matrix products",
-                        .published = 874'944'921'600,
-                        .ours = tokens * model_flops_per_token(gpt2, 1024, FlopConvention::matmul),
-                        .tolerance = 0.5});
-  // nanoGPT leaves positions out of N.
-  table.rows.push_back({.label = "GPT-2, PaLM's formula",
-                        .published = 875'062'886'400,
-                        .ours = tokens * (model_flops_per_token(gpt2, 1024, FlopConvention::palm) -
-                                          6 * as_double(count_parameters(gpt2).positions)),
-                        .tolerance = 0.5});
+  ValidationTable table{.name = "FLOPs",
+                        .source = "Llama 3 paper, section 3; Korthikanti et al., section 5",
+                        .unit = "FLOPs",
+                        .note = "",
+                        .kind = ValidationKind::exact,
+                        .rows = {}};
   table.rows.push_back(
       {.label = "Llama 3 405B, 15.6T tokens, 6 N",
        .published = 3.8e25,
@@ -321,11 +226,70 @@ ValidationTable flops_table() {
   return table;
 }
 
+// --- GPT-2's sizing ------------------------------------------------------------------------------
+
+ValidationTable nanogpt_table() {
+  ValidationTable table{
+      .name = "GPT-2 124M, sizing",
+      .source = "Karpathy, nanoGPT, transformer_sizing.ipynb: 1024 tokens, no biases",
+      .unit = "parameters or FLOPs",
+      .note =
+          "A block's norms count with what is behind them. Attention's scores and reduction "
+          "are one number of ours, and so are the two halves of the feed-forward part. The "
+          "notebook "
+          "has had PaLM's formula both with the positions in N and without.",
+      .kind = ValidationKind::exact,
+      .rows = {}};
+  const auto add = [&](const char* label, std::int64_t published, double ours) {
+    table.rows.push_back(
+        {.label = label, .published = as_double(published), .ours = ours, .tolerance = 0.5});
+  };
+  Transformer gpt2 = find_transformer("gpt2");
+  gpt2.query_key_value_bias = false;
+  gpt2.linear_bias = false;
+  gpt2.norm = NormKind::rms;  // that is, norms without biases
+  const ParameterCount count = count_parameters(gpt2);
+  const LayerParameters block = layer_parameters(gpt2, 0);
+  const double norm = as_double(block.norms) / 2;
+  const double projection = as_double(gpt2.attention_width() * gpt2.width);
+  const double attention = as_double(block.attention_split);
+  const double mlp = as_double(block.mlp_split);
+  add("parameters", 124'337'664, as_double(count.total()));
+  add("parameters, positions", 786'432, as_double(count.positions));
+  add("parameters, tokens", 38'597'376, as_double(count.embedding));
+  add("parameters, block", 7'079'424, as_double(block.total()));
+  add("parameters, attention", 2'360'064, norm + attention);
+  add("parameters, feed-forward", 4'719'360, norm + mlp);
+
+  const std::int64_t length = 1024;
+  const double tokens = as_double(length);
+  const double layers = as_double(gpt2.layers);
+  const TokenFlops flops = token_flops(gpt2, length);
+  // Of the three products of forward and backward, forward's.
+  const double forward = tokens / 3;
+  add("forward", 291'648'307'200, forward * flops.model(false));
+  add("forward, transformer", 212'600'881'152, forward * (flops.weights + flops.attention));
+  add("forward, head", 79'047'426'048, forward * flops.head);
+  add("forward, block", 17'716'740'096, forward * (flops.weights + flops.attention) / layers);
+  add("forward, queries, keys and values", 3'623'878'656, 2 * tokens * (attention - projection));
+  add("forward, scores and reduction", 2 * std::int64_t{1'610'612'736},
+      forward * flops.attention / layers);
+  add("forward, projection", 1'207'959'552, 2 * tokens * projection);
+  add("forward, feed-forward", 2 * std::int64_t{4'831'838'208}, 2 * tokens * mlp);
+  add("forward and backward", 874'944'921'600,
+      tokens * model_flops_per_token(gpt2, length, FlopConvention::matmul));
+  const double palm = tokens * model_flops_per_token(gpt2, length, FlopConvention::palm);
+  add("PaLM's formula", 879'894'724'608, palm);
+  add("PaLM's formula, no positions in N", 875'062'886'400,
+      palm - tokens * 6 * as_double(count.positions));
+  return table;
+}
+
 }  // namespace
 
 std::vector<ValidationTable> validate_formulas() {
-  return {zero_table(),   parameter_table(), activation_table(),
-          bubble_table(), days_table(),      flops_table()};
+  return {parameter_table(), activation_table(), bubble_table(),
+          days_table(),      flops_table(),      nanogpt_table()};
 }
 
 }  // namespace ringworld
