@@ -29,7 +29,11 @@ struct PlannedCost {
   Constant watts = {};
   Bytes memory = {};  // of the fullest GPU
 
-  bool fits() const { return static_cast<double>(memory.value) <= machine.machine.memory.value; }
+  double room() const {
+    return setup.budget.value > 0 ? static_cast<double>(setup.budget.value)
+                                  : machine.machine.memory.value;
+  }
+  bool fits() const { return static_cast<double>(memory.value) <= room(); }
 };
 
 PlannedCost planned(const PlanCostOptions& o) {
@@ -82,17 +86,16 @@ std::string text_of(const PlannedCost& p) {
         fmt::format("{:<9} {}\n", name_of(which), wrap(std::string(reason_of(which)), 90, 10));
   }
   const std::string warning =
-      p.fits()
-          ? std::string()
-          : fmt::format(
-                "\nIt does not fit: {:.1f} of {:.1f} GB; ringworld plan memory says what "
-                "would.\n",
-                static_cast<double>(p.memory.value) / 1e9, p.machine.machine.memory.value / 1e9);
-  return fmt::format("{}\n{}\nstep {}, {:.4g} tokens/s, MFU {:.1f} %, HFU {:.1f} %\n\n{}\n{}{}",
+      p.fits() ? std::string()
+               : fmt::format(
+                     "\nIt does not fit: {:.1f} of {:.1f} GB; ringworld plan memory says what "
+                     "would.\n",
+                     static_cast<double>(p.memory.value) / 1e9, p.room() / 1e9);
+  return fmt::format("{}\n{}\nstep {}, {:.4g} tokens/s, MFU {:.1f} %, HFU {:.1f} %\n{}\n{}\n{}{}",
                      plan_title("Cost", p.setup, p.machine.machine),
                      stated_table(p.setup.stated, p.machine.stated), seconds_text(p.time.seconds),
                      p.reached.tokens_per_second, 100 * p.reached.mfu(), 100 * p.reached.hfu(),
-                     table.text(), reasons, warning);
+                     bubble_text(p.time), table.text(), reasons, warning);
 }
 
 Json json_of(const PlannedCost& p) {

@@ -48,11 +48,12 @@ class Settling {
     std::string source = "--data";
     if (l.data == 0) {
       if (asked_.gpus > 0 && asked_.gpus % others != 0) {
+        const std::int64_t fewer = asked_.gpus / others * others;
         throw UsageError(fmt::format(
             "--gpus: '{}': tensor {} x pipeline {} x context {} = {} does not divide them; the "
-            "nearest that it divides: {} or {}",
+            "nearest that it divides: {}{}",
             asked_.gpus, l.tensor, l.pipeline, l.context, others,
-            std::max(others, asked_.gpus / others * others), (asked_.gpus / others + 1) * others));
+            fewer > 0 ? fmt::format("{} or ", fewer) : std::string(), fewer + others));
       }
       l.data = asked_.gpus > 0 ? asked_.gpus / others : 1;
       source =

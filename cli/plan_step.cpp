@@ -108,7 +108,8 @@ std::string flops_table(const Transformer& model, std::int64_t length, double to
 std::string text_of(const PlannedStep& p) {
   const Layout& l = p.setup.layout;
   const double each = p.reached.tokens_per_second / static_cast<double>(l.gpus());
-  const double there = p.machine.machine.memory.value;
+  const double there = p.setup.budget.value > 0 ? static_cast<double>(p.setup.budget.value)
+                                                : p.machine.machine.memory.value;
   const auto needed = static_cast<double>(p.memory.value);
   std::string text = plan_title("Step", p.setup, p.machine.machine);
   text += fmt::format("\n{}", stated_table(p.setup.stated, p.machine.stated));
@@ -124,6 +125,7 @@ std::string text_of(const PlannedStep& p) {
   text += fmt::format(
       "\nMemory: {:.1f} of {:.1f} GB{}.\n", needed / 1e9, there / 1e9,
       needed <= there ? "" : ": it does not fit; ringworld plan memory says what would");
+  text += bubble_text(p.time);
   return text + fmt::format("\nWhat the times rest on:\n{}", stated_table(p.machine.constants));
 }
 

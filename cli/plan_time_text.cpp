@@ -91,4 +91,14 @@ nlohmann::ordered_json layout_json(const Layout& l) {
                                                            : "host"}};
 }
 
+std::string bubble_text(const StepTime& time) {
+  const double share = time[StepPart::bubble].exposed / time.seconds;
+  return share < 0.15
+             ? std::string()
+             : fmt::format(
+                   "The pipeline idles {:.0f} % of a step; more micro-batches, by a larger "
+                   "--global-batch, make that less.\n",
+                   100 * share);
+}
+
 }  // namespace ringworld

@@ -30,4 +30,7 @@ std::string command_text(const std::string& command);
 nlohmann::ordered_json stated_json(const std::vector<Stated>& stated);
 nlohmann::ordered_json layout_json(const Layout& layout);
 
+// Where a pipeline idles for much of a step: what makes that less. Else nothing.
+std::string bubble_text(const StepTime& time);
+
 }  // namespace ringworld

@@ -1,4 +1,5 @@
 // ringworld plan validate: every published table that the planner can be held against, ours beside.
+#include <cmath>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -17,6 +18,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t widest = 100;
 
+// Without a sign where it is nothing.
+std::string error_text(double error) {
+  const double percent = 100 * error;
+  return std::abs(percent) < 0.05 ? "0.0 %" : fmt::format("{:+.1f} %", percent);
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
@@ -33,10 +40,9 @@ std::string rows_text(const ValidationTable& table) {
   Table text(columns);
   for (const ValidationRow& row : table.rows) {
     std::vector<std::string> cells = {"  " + row.label, fmt::format("{:.5g}", row.published),
-                                      fmt::format("{:.5g}", row.ours),
-                                      fmt::format("{:+.1f} %", 100 * row.error())};
+                                      fmt::format("{:.5g}", row.ours), error_text(row.error())};
     if (fitted) {
-      cells.push_back(fmt::format("{:+.1f} %", 100 * (*row.left_out / row.published - 1)));
+      cells.push_back(error_text(*row.left_out / row.published - 1));
     }
     text.add_row(std::move(cells));
   }

@@ -1,6 +1,7 @@
 #include "parallel/mesh.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -11,7 +12,10 @@
 namespace ringworld {
 namespace {
 
-int& size_of_axis(MeshShape& shape, std::string_view axis) {
+int& size_of_axis(MeshShape& shape, std::string_view name) {
+  std::string axis(name);
+  std::ranges::transform(axis, axis.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (axis == "dp") {
     return shape.data;
   }
@@ -21,10 +25,16 @@ int& size_of_axis(MeshShape& shape, std::string_view axis) {
   if (axis == "tp") {
     return shape.tensor;
   }
+  if (axis == "ep" || axis == "cp") {
+    throw UsageError(fmt::format(
+        "--mesh: axis '{}' can be planned only (plan --expert, --context-parallel); here there are "
+        "dp (data), pp (pipeline) and tp (tensor)",
+        name));
+  }
   throw UsageError(fmt::format(
       "--mesh: unknown axis '{}'; did you mean '{}'? There are dp (data), pp (pipeline) and tp "
       "(tensor)",
-      axis, nearest(axis, std::vector<std::string>{"dp", "pp", "tp"})));
+      name, nearest(axis, std::vector<std::string>{"dp", "pp", "tp"})));
 }
 
 int rank_at(const MeshShape& shape, const MeshPlace& place) {

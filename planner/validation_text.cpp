@@ -20,7 +20,8 @@ std::string number(double value) {
 }
 
 std::string percent(double share) {
-  return fmt::format("{:+.1f} %", 100 * share);
+  const double percent = 100 * share;
+  return std::abs(percent) < 0.05 ? "0.0 %" : fmt::format("{:+.1f} %", percent);
 }
 
 std::string summary(const ValidationTable& table) {

@@ -241,22 +241,25 @@ const Accelerator& find_accelerator(std::string_view name) {
   const std::string wanted = upper(name);
   std::vector<std::string> names;
   std::vector<std::string> uppers;
-  std::vector<std::string> begun;  // "H100" means H100-80GB, however few letters T4-16GB is away
+  std::vector<std::string>
+      holding;  // "H100" means one of those, however few letters T4-16GB is away
   for (const Accelerator& accelerator : table) {
     names.emplace_back(accelerator.name);
     uppers.push_back(upper(accelerator.name));
     if (uppers.back() == wanted) {
       return accelerator;
     }
-    if (uppers.back().starts_with(wanted)) {
-      begun.push_back(uppers.back());
+    if (!wanted.empty() && uppers.back().find(wanted) != std::string::npos) {
+      holding.push_back(names.back());
     }
   }
-  const std::string near = nearest(wanted, begun.empty() ? uppers : begun);
-  throw UsageError(
-      fmt::format("'{}': unknown accelerator; did you mean {}? There are: {}", name,
-                  names[static_cast<std::size_t>(std::ranges::find(uppers, near) - uppers.begin())],
-                  fmt::join(names, ", ")));
+  if (holding.empty()) {
+    const std::string near = nearest(wanted, uppers);
+    holding.push_back(
+        names[static_cast<std::size_t>(std::ranges::find(uppers, near) - uppers.begin())]);
+  }
+  throw UsageError(fmt::format("'{}': unknown accelerator; did you mean {}? There are: {}", name,
+                               fmt::join(holding, " or "), fmt::join(names, ", ")));
 }
 
 }  // namespace ringworld
