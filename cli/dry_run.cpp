@@ -216,10 +216,26 @@ DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
   return result;
 }
 
+namespace {
+
+// Of the rank, and of one of each pipeline stage, which hold what their own layers take: the
+// highest peak of any.
+Bytes highest_peak(const TrainOptions& o, int rank, int world_size) {
+  Bytes peak = dry_run(o, rank, world_size).device_peak;
+  const MeshShape mesh = parallel_options(o, world_size).mesh;
+  for (int stage = 0; mesh.pipeline > 1 && stage < mesh.pipeline; ++stage) {
+    peak = std::max(peak, dry_run(o, stage * mesh.tensor, world_size).device_peak);
+  }
+  return peak;
+}
+
+}  // namespace
+
 std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) {
   struct Change {
     std::string text;
     std::function<void(TrainOptions&)> apply;
+    bool shards = false;  // over the data ranks
   };
   // What a tier lacks is not a matter of the device.
   TrainOptions without_budgets = asked;
@@ -253,11 +269,13 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
     if (asked.strategy.shard_group != 0) {
       text += " --shard-group 0";
     }
-    return Change{text, [name](TrainOptions& o) {
+    return Change{text,
+                  [name](TrainOptions& o) {
                     o.strategy.name = name;
                     o.strategy.reduce_gradients = ReduceGradients::automatic;
                     o.strategy.shard_group = 0;
-                  }};
+                  },
+                  /*shards=*/true};
   };
   const Change checkpoint{"--checkpoint-activations 1", [](TrainOptions& o) {
                             o.recomputation = {.checkpoint = 1};
@@ -283,18 +301,25 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
 
   std::vector<std::string> fits;
   std::optional<std::pair<Bytes, std::string>> smallest;
+  const bool shares = parallel_options(asked, world_size).mesh.data > 1;
   for (const std::vector<Change>& changes : candidates) {
     TrainOptions tried = asked;
     std::vector<std::string> texts;
     for (const Change& change : changes) {
+      if (change.shards && !shares) {
+        continue;  // nobody to share with
+      }
       change.apply(tried);
       texts.push_back(change.text);
+    }
+    if (texts.empty()) {
+      continue;
     }
     tried.resources.device_memory = Bytes(0);
     tried.resources.device.clear();
     tried.offload.host_memory = Bytes(0);
     try {
-      const Bytes peak = dry_run(tried, rank, world_size).device_peak;
+      const Bytes peak = highest_peak(tried, rank, world_size);
       const std::string text = fmt::format("{} ({})", fmt::join(texts, " "), to_string(peak));
       if (peak <= asked.resources.budget()) {
         fits.push_back(text);
@@ -321,6 +346,11 @@ std::string what_would_fit(const TrainOptions& asked, int rank, int world_size) 
 
 ExitCode run_dry(const TrainOptions& o, Transport& transport) {
   const int world_size = o.dry_run.world > 0 ? o.dry_run.world : transport.world_size();
+  constexpr int largest_world = 1'000'000;
+  if (world_size > largest_world) {
+    throw UsageError(fmt::format("--world {}: a dry run plays worlds of at most {} ranks",
+                                 world_size, largest_world));
+  }
   if (o.dry_run.rank >= world_size) {
     throw UsageError(fmt::format("--rank {} does not exist in a world of {} rank{}; give --world",
                                  o.dry_run.rank, world_size, world_size == 1 ? "" : "s"));

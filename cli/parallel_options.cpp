@@ -47,7 +47,7 @@ std::vector<ParallelLayout> layouts_of(const LayoutLists& lists, int world_size)
   std::vector<ParallelLayout> layouts;
   for (const MeshShape& mesh : meshes) {
     const std::vector<std::string> schedules =
-        mesh.pipeline > 1 ? lists.schedules : std::vector<std::string>{lists.schedules.front()};
+        mesh.pipeline > 1 ? lists.schedules : std::vector<std::string>{PipelineOptions().schedule};
     for (const std::string& schedule : schedules) {
       for (const bool sequence_parallel : lists.sequence_parallel) {
         if (sequence_parallel && mesh.tensor == 1 && lists.sequence_parallel.size() > 1) {

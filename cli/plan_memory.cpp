@@ -154,7 +154,7 @@ ExitCode run_plan_memory(const PlanMemoryOptions& o, Transport& transport) {
   if (o.verify) {
     result.verifications = verify_memory(setup.model, setup.layout, runtime_options(o), transport);
   }
-  const bool holds = std::ranges::all_of(result.verifications, &Verification::holds);
+  const bool holds = std::ranges::all_of(result.verifications, &PlanVerification::holds);
   if (prints) {
     if (o.json != "-") {
       std::cout << text_of(result) << std::flush;

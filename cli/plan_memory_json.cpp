@@ -72,7 +72,7 @@ Json json_of(const ConventionReport& report) {
           {"differences", report.differences}};
 }
 
-Json json_of(const Verification& verification) {
+Json json_of(const PlanVerification& verification) {
   Json items = Json::array();
   for (const Verified& item : verification.items) {
     items.push_back({{"item", item.item},
@@ -133,7 +133,7 @@ Json json_of(const PlanMemoryResult& r) {
     json["convention"] = json_of(*r.convention);
     json["convention"]["fewest_gpus"] = r.lesson_gpus ? Json(*r.lesson_gpus) : Json();
   }
-  for (const Verification& verification : r.verifications) {
+  for (const PlanVerification& verification : r.verifications) {
     json["verify"].push_back(json_of(verification));
   }
   return json;

@@ -205,7 +205,7 @@ std::string convention_text(const PlanMemoryResult& r) {
 
 std::string verification_text(const PlanMemoryResult& r) {
   std::string text;
-  for (const Verification& verification : r.verifications) {
+  for (const PlanVerification& verification : r.verifications) {
     Table table({{"item"},
                  {"planned", Align::right},
                  {"measured", Align::right},

@@ -29,7 +29,7 @@ struct PlanMemoryResult {
   PlanAdvice advice = {};
   std::optional<RuntimeMemory> runtime = {};  // accounting ringworld
   std::string command = {};                   // that runs it here
-  std::vector<Verification> verifications = {};
+  std::vector<PlanVerification> verifications = {};
   std::optional<ConventionReport> convention = {};
   std::optional<std::int64_t> lesson_gpus = {};  // that states need, by the lesson
 

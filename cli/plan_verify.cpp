@@ -97,7 +97,7 @@ bool Verified::holds() const {
                : difference <= tolerance * static_cast<double>(measured.value);
 }
 
-bool Verification::holds() const {
+bool PlanVerification::holds() const {
   return std::ranges::all_of(items, &Verified::holds);
 }
 
@@ -172,11 +172,11 @@ std::string command_of(const Transformer& m, const Layout& l, const RuntimeOptio
   return command;
 }
 
-std::vector<Verification> verify_memory(const Transformer& m, const Layout& l,
-                                        const RuntimeOptions& options, Transport& transport) {
+std::vector<PlanVerification> verify_memory(const Transformer& m, const Layout& l,
+                                            const RuntimeOptions& options, Transport& transport) {
   const TrainOptions o = training_of(m, l, options);
   const auto ranks = static_cast<int>(l.gpus());
-  std::vector<Verification> all;
+  std::vector<PlanVerification> all;
   std::vector<RuntimeMemory> planned;
   RuntimeOptions of_stage = options;
   for (int stage = 0; stage < l.pipeline; ++stage) {

@@ -30,7 +30,7 @@ struct Verified {
   bool holds() const;
 };
 
-struct Verification {
+struct PlanVerification {
   std::string against;  // "dry run of rank 0 of 8"
   std::vector<Verified> items;
   bool real = false;  // steps, no dry run
@@ -41,7 +41,7 @@ struct Verification {
 // The dry run of each pipeline stage's first rank; and, on as many ranks as the plan has, with a
 // model so small that they take seconds, two real steps, in which rank 0 is looked at. Every rank
 // calls; what is not run is not there.
-std::vector<Verification> verify_memory(const Transformer& model, const Layout& layout,
-                                        const RuntimeOptions& options, Transport& transport);
+std::vector<PlanVerification> verify_memory(const Transformer& model, const Layout& layout,
+                                            const RuntimeOptions& options, Transport& transport);
 
 }  // namespace ringworld

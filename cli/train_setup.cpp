@@ -12,6 +12,12 @@ BatchPlan check_training(const TrainOptions& options, int world_size) {
   check_mesh(parallel.mesh, world_size);
   const BatchPlan batches =
       plan_batches(options.global_batch, options.micro_batch, parallel.mesh.data);
+  constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
+  if (options.micro_batch > most_tokens / options.data.sequence_length) {
+    throw UsageError(
+        fmt::format("--micro-batch {} of sequences of {} tokens is more than {} tokens at once",
+                    options.micro_batch, options.data.sequence_length, most_tokens));
+  }
   make_model(options.model, options.precision)->check_sequence_length(options.data.sequence_length);
   if (const std::string why = refusal(options, world_size, batches.accumulation_steps);
       !why.empty()) {

@@ -1,4 +1,5 @@
 // What is said when a call fails: which call, and what every other rank is doing instead.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -139,6 +140,22 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
   }
   if (!silent.empty()) {
     text += fmt::format("\n  missing: {}, without an answer", list_of(silent));
+  }
+  // What holds this group up may be in another one.
+  std::map<std::string, std::vector<int>> outside;
+  for (int rank = 0; rank < static_cast<int>(statements.size()); ++rank) {
+    if (std::ranges::find(ranks_, rank) == ranks_.end()) {
+      const auto& heard = statements[static_cast<std::size_t>(rank)];
+      const CallStatement said = heard ? call_statement(heard->statement) : CallStatement();
+      outside[!heard                       ? "without an answer"
+              : said.current.sequence == 0 ? "in no call"
+              : !heard->waits              ? "not waiting, in " + said.current.describe()
+                                           : "in " + said.current.describe()]
+          .push_back(rank);
+    }
+  }
+  for (const auto& [state, ranks] : outside) {
+    text += fmt::format("\n  of other groups: {}, {}", list_of(ranks), state);
   }
   for (const auto& [call, ranks] : finished) {
     text += fmt::format("\n  last finished by {}: {}", list_of(ranks), call);

@@ -100,15 +100,15 @@ class Executor::Run {
   // A message, or the segment of one, that is under way.
   struct Posted {
     Transport::Ticket ticket;
-    std::vector<Part> parts = {};  // of a receive: where it goes, unless it is there
-    Tensor staged = {};            // where it is then, unless it is read in place
+    std::vector<MessagePart> parts = {};  // of a receive: where it goes, unless it is there
+    Tensor staged = {};                   // where it is then, unless it is read in place
   };
   // A message that this step waits for, cut into segments.
   struct Flow {
     bool sends;
     int peer;  // of the transport
     const Lane* lane;
-    std::vector<Part> parts;
+    std::vector<MessagePart> parts;
     std::int64_t elements;
     std::int64_t longest;     // segment
     Tensor staging = {};      // room for as many segments as are posted at a time
@@ -268,7 +268,7 @@ class Executor::Run {
     if (!sends && lane.borrows && !in_place) {
       chunks_[lane.actions.front().chunk] = scratch_.take(dtype, elements);
     }
-    std::vector<Part> parts;
+    std::vector<MessagePart> parts;
     for (const Action& action : lane.actions) {
       if (action.verb == Verb::receive) {
         forget_input(action.chunk);
@@ -328,7 +328,7 @@ class Executor::Run {
       if (flow.staging.defined()) {  // where the segment before the last `window` ones was
         staged = flow.staging.slice(flow.posted % flow.staging.elements(), count);
       }
-      std::vector<Part> parts =
+      std::vector<MessagePart> parts =
           count == flow.elements ? std::move(flow.parts) : cut(flow.parts, flow.posted, count);
       flow.posted += count;
       flow.under_way.push_back(flow.sends ? Posted{send(flow.peer, parts, staged)}
@@ -337,11 +337,11 @@ class Executor::Run {
   }
 
   // What joins parts travels in `packed`.
-  Transport::Ticket send(int peer, const std::vector<Part>& parts, const Tensor& packed) {
+  Transport::Ticket send(int peer, const std::vector<MessagePart>& parts, const Tensor& packed) {
     const Tensor& travels = parts.size() > 1 ? packed : parts.front().tensor;
     if (parts.size() > 1) {
       std::int64_t first = 0;
-      for (const Part& part : parts) {
+      for (const MessagePart& part : parts) {
         backend_.copy(packed.slice(first, part.tensor.elements()), part.tensor);
         first += part.tensor.elements();
       }
@@ -351,12 +351,12 @@ class Executor::Run {
   }
 
   // Whether a message can be received where it belongs.
-  static bool has_place(const std::vector<Part>& parts) {
+  static bool has_place(const std::vector<MessagePart>& parts) {
     return parts.size() == 1 && parts.front().tensor.defined() &&
            parts.front().verb == Verb::receive;
   }
 
-  Posted receive(const Flow& flow, std::vector<Part> parts, const Tensor& staged,
+  Posted receive(const Flow& flow, std::vector<MessagePart> parts, const Tensor& staged,
                  std::int64_t count) {
     if (has_place(parts)) {
       return {transport_.receive(flow.peer, route_.signature, parts.front().tensor)};
@@ -381,7 +381,7 @@ class Executor::Run {
       return;
     }
     std::int64_t first = 0;
-    for (const Part& part : posted.parts) {
+    for (const MessagePart& part : posted.parts) {
       const Tensor arrived = message.slice(first, part.tensor.elements());
       if (part.verb == Verb::receive_reduce) {
         backend_.combine(part.tensor, arrived, op_);

@@ -11,18 +11,18 @@
 namespace ringworld {
 
 // Elements side by side, and what is done with them.
-struct Part {
+struct MessagePart {
   Verb verb;
   Tensor tensor;
 };
 
 // Adds what comes next in the message; to the last part, where it lies right behind it.
-inline void append(std::vector<Part>& parts, Verb verb, const Tensor& next) {
+inline void append(std::vector<MessagePart>& parts, Verb verb, const Tensor& next) {
   if (next.elements() == 0) {
     return;
   }
   if (!parts.empty()) {
-    Part& last = parts.back();
+    MessagePart& last = parts.back();
     if (last.verb == verb && last.tensor.storage() == next.storage() &&
         last.tensor.first_element() + last.tensor.elements() == next.first_element()) {
       last.tensor = Tensor(next.dtype(), Shape{last.tensor.elements() + next.elements()},
@@ -34,10 +34,10 @@ inline void append(std::vector<Part>& parts, Verb verb, const Tensor& next) {
 }
 
 // The elements from `first` on, `count` of them, of a message in parts.
-inline std::vector<Part> cut(const std::vector<Part>& parts, std::int64_t first,
-                             std::int64_t count) {
-  std::vector<Part> segment;
-  for (const Part& part : parts) {
+inline std::vector<MessagePart> cut(const std::vector<MessagePart>& parts, std::int64_t first,
+                                    std::int64_t count) {
+  std::vector<MessagePart> segment;
+  for (const MessagePart& part : parts) {
     const std::int64_t begin = std::max<std::int64_t>(first, 0);
     const std::int64_t end = std::min(first + count, part.tensor.elements());
     if (begin < end) {

@@ -172,7 +172,7 @@ Selection Selection::parse(std::string_view text, const std::string& source) {
 
 Selection Selection::read(const std::string& path) {
   std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) {
+  if (!file || !std::filesystem::is_regular_file(path)) {  // a device may have no end
     throw UsageError(
         fmt::format("{}: cannot be read; give a file of rules, as \"ringworld bench "
                     "--tune\" writes it",

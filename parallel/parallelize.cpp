@@ -57,7 +57,17 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
     if (options.pipeline.chunks > 1) {
       return "--chunks is for pipelines; add pp=N to --mesh";
     }
+    if (options.pipeline.schedule != PipelineOptions().schedule) {
+      return "--pipeline-schedule is for pipelines; add pp=N to --mesh";
+    }
   } else {
+    constexpr int most_micro_batches = 100'000;
+    if (micro_batches > most_micro_batches) {
+      return fmt::format(
+          "a pipeline takes at most {} micro-batches in a step, not {}; raise "
+          "--micro-batch or lower --global-batch",
+          most_micro_batches, micro_batches);
+    }
     const PipelineKind& kind = find_pipeline(options.pipeline.schedule);
     const PipelineShape shape{
         .stages = options.mesh.pipeline,

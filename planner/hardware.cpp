@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -223,7 +224,11 @@ std::span<const MachineField> machine_fields() {
 void Machines::read(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
-  text << file.rdbuf();
+  if (std::filesystem::is_regular_file(path)) {  // a device may have no end
+    text << file.rdbuf();
+  } else {
+    file.setstate(std::ios::failbit);
+  }
   if (!file) {
     throw DataError(fmt::format("--hardware: '{}': cannot be read; name a JSON file", path));
   }

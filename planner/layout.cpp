@@ -135,6 +135,17 @@ std::string refuse_batch(const Layout& l, const Transformer& model) {
   if (l.sequence_length < 1) {
     return fmt::format("sequence length is {}; it is at least 1", l.sequence_length);
   }
+  // Beyond these no sum of bytes is sure to fit 64 bits.
+  constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
+  constexpr std::int64_t most_micro_batches = 1'000'000;
+  if (l.micro_batch > most_tokens / l.sequence_length) {
+    return fmt::format("micro-batch {} of sequences of {} tokens: more than {} tokens at once",
+                       l.micro_batch, l.sequence_length, most_tokens);
+  }
+  if (l.micro_batches() > most_micro_batches) {
+    return fmt::format("global batch {}: more than {} micro-batches for a rank", l.global_batch,
+                       most_micro_batches);
+  }
   if (model.learned_positions && l.sequence_length > model.context) {
     return fmt::format("sequence length {}: {} has positions for {}", l.sequence_length, model.name,
                        model.context);
@@ -143,8 +154,10 @@ std::string refuse_batch(const Layout& l, const Transformer& model) {
   if (l.sequence_length % cut != 0) {
     return fmt::format(
         "sequence length {} does not divide over {} ranks (context x, with sequence "
-        "parallelism, tensor); the nearest that do: {} or {}",
-        l.sequence_length, cut, std::max(cut, l.sequence_length / cut * cut),
+        "parallelism, tensor); the nearest that do: {}{}",
+        l.sequence_length, cut,
+        l.sequence_length > cut ? fmt::format("{} or ", l.sequence_length / cut * cut)
+                                : std::string(),
         (l.sequence_length / cut + 1) * cut);
   }
   const std::int64_t at_once = l.data * l.micro_batch;

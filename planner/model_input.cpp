@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -22,7 +23,8 @@ constexpr std::int64_t most_layers = 100'000;
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
+  // A device may have no end.
+  if (!std::filesystem::is_regular_file(path) || !file || !(text << file.rdbuf())) {
     throw DataError(fmt::format(
         "--model-config: cannot read '{}'; give the path of a model's config.json", path));
   }
