@@ -14,6 +14,7 @@ ExitCode run_dry(const TrainOptions& options, Transport& transport);
 ExitCode run_verify(const VerifyOptions& options, Transport& transport);
 ExitCode run_show(const ShowOptions& options, Transport& transport);
 ExitCode run_show_pipeline(const ShowPipelineOptions& options, Transport& transport);
+ExitCode run_show_shards(const ShowShardsOptions& options, Transport& transport);
 ExitCode run_call(const CallOptions& options, Transport& transport);
 ExitCode run_bench(const BenchOptions& options, Transport& transport);
 ExitCode run_compare(const CompareOptions& options, Transport& transport);

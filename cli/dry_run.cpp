@@ -16,6 +16,7 @@
 #include "collectives/selection.h"
 #include "runtime/cpus.h"
 #include "runtime/error.h"
+#include "runtime/file_tier.h"
 #include "runtime/meta_backend.h"
 #include "training/token_stream.h"
 
@@ -354,6 +355,10 @@ ExitCode run_dry(const TrainOptions& o, Transport& transport) {
   if (o.dry_run.rank >= world_size) {
     throw UsageError(fmt::format("--rank {} does not exist in a world of {} rank{}; give --world",
                                  o.dry_run.rank, world_size, world_size == 1 ? "" : "s"));
+  }
+  check_training(o, world_size);
+  if (o.offload.where == OffloadTo::file) {
+    check_offload_directory(o.offload.path);
   }
   DryRun result;
   try {

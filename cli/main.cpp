@@ -130,6 +130,9 @@ ExitCode run(const std::vector<std::string>& arguments, Transport& transport) {
   if (const auto* pipeline = std::get_if<ShowPipelineOptions>(&command)) {
     return run_show_pipeline(*pipeline, transport);
   }
+  if (const auto* shards = std::get_if<ShowShardsOptions>(&command)) {
+    return run_show_shards(*shards, transport);
+  }
   if (const auto* bench = std::get_if<BenchOptions>(&command)) {
     return run_bench(*bench, transport);
   }

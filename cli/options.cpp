@@ -14,6 +14,7 @@
 #include "cli/plan_options.h"
 #include "cli/plan_time_options.h"
 #include "cli/show_pipeline_options.h"
+#include "cli/show_shards_options.h"
 #include "cli/training_options.h"
 #include "collectives/hierarchical.h"
 #include "collectives/proof.h"
@@ -104,12 +105,15 @@ void declare(OptionSet& set, ShowOptions& o) {
            "Write schedules, contents, cost and verdict to this file; - is standard output.");
   set.examples(
       "Operations and their algorithms:\n" + list_of_operations() +
-      "\nIn place of an operation, pipeline shows a pipeline schedule, with options of its own:\n"
-      "ringworld show pipeline --help lists them.\n"
+      "\nIn place of an operation, pipeline shows a pipeline schedule, and shards which slice of\n"
+      "which tensor is on which rank, with options of their own: ringworld show pipeline --help "
+      "and\n"
+      "ringworld show shards --help list them.\n"
       "\nExamples:\n"
       "  ringworld show all_reduce --algorithm ring --ranks 4\n"
       "  ringworld show broadcast --algorithm tree --ranks 6 --root 2 --json -\n"
-      "  ringworld show pipeline --schedule 1f1b --stages 4 --micro-batches 8");
+      "  ringworld show pipeline --schedule 1f1b --stages 4 --micro-batches 8\n"
+      "  ringworld show shards --world 4 --strategy fsdp");
 }
 
 void check(ShowOptions& o) {
@@ -236,7 +240,7 @@ const std::vector<CommandEntry>& commands() {
       {"verify", "Proves that distributed training gives the gradients of a single process.",
        parse_as<VerifyOptions>},
       {"show",
-       "Shows a collective algorithm or a pipeline schedule, its cost, and if it is proved.",
+       "Shows a collective algorithm or pipeline schedule, with its proof, or who holds what.",
        parse_show},
       {"plan", "Says what training needs before anything is rented: memory, time, layout, cost.",
        parse_plan},
@@ -267,17 +271,32 @@ std::vector<std::string> command_names() {
   return names;
 }
 
-// What `show` also shows, beside operations. In a configuration file both words are the section.
-constexpr const char* pipeline_word = "pipeline";
-constexpr const char* show_pipeline = "show pipeline";
-
-// What is planned: the word behind `plan`. In a configuration file both words are the section.
-struct PlanEntry {
+// A command of two words. In a configuration file both are the section.
+struct SecondWord {
   std::string word;
   CommandEntry entry;
 };
-const std::vector<PlanEntry>& plans() {
-  static const std::vector<PlanEntry> table = {
+
+// What `show` also shows, beside operations.
+const std::vector<SecondWord>& shows() {
+  static const std::vector<SecondWord> table = {
+      {"pipeline",
+       {"show pipeline",
+        "Shows a pipeline schedule: its timeline, bubble and live micro-batches, and the proof's "
+        "verdict.",
+        parse_as<ShowPipelineOptions>}},
+      {"shards",
+       {"show shards",
+        "Shows which slice of which tensor lives on which rank: of parameters, gradients and "
+        "optimizer state.",
+        parse_as<ShowShardsOptions>}},
+  };
+  return table;
+}
+
+// What is planned: the word behind `plan`.
+const std::vector<SecondWord>& plans() {
+  static const std::vector<SecondWord> table = {
       {"memory",
        {"plan memory", "Says what one GPU holds of a training, item by item, and if it fits.",
         parse_as<PlanMemoryOptions>}},
@@ -299,9 +318,10 @@ const std::vector<PlanEntry>& plans() {
 
 std::vector<std::string> section_names() {
   std::vector<std::string> names = command_names();
-  names.emplace_back(show_pipeline);
-  for (const PlanEntry& plan : plans()) {
-    names.push_back(plan.entry.name);
+  for (const auto* words : {&shows(), &plans()}) {
+    for (const SecondWord& second : *words) {
+      names.push_back(second.entry.name);
+    }
   }
   return names;
 }
@@ -310,9 +330,11 @@ std::vector<std::string> section_names() {
 Operation operation_of(const CommandEntry& entry, const std::vector<std::string>& arguments) {
   const bool shows = entry.name == "show";
   if (arguments.empty() || arguments.front().starts_with('-')) {
-    throw UsageError(fmt::format("{}: an operation is missing behind it; there are:\n{}{}",
-                                 entry.name, list_of_operations(),
-                                 shows ? "and pipeline, for pipeline schedules\n" : ""));
+    throw UsageError(fmt::format(
+        "{}: an operation is missing behind it; there are:\n{}{}", entry.name, list_of_operations(),
+        shows ? "and pipeline, for pipeline schedules; shards, for who holds "
+                "what\n"
+              : ""));
   }
   return parse_operation(arguments.front());
 }
@@ -354,28 +376,29 @@ Command parse_as(const CommandEntry& entry, const std::vector<std::string>& argu
   return options;
 }
 
-// `show` is followed by an operation, or by the word for pipeline schedules.
+// `show` is followed by an operation, or by one of the words of shows().
 Command parse_show(const CommandEntry& entry, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) {
     return parse_as<ShowOptions>(entry, arguments);
   }
   const std::string& word = arguments.front();
-  if (word == pipeline_word) {
-    return parse_as<ShowPipelineOptions>(
-        {show_pipeline,
-         "Shows a pipeline schedule: its timeline, bubble and live micro-batches, and the proof's "
-         "verdict.",
-         nullptr},
-        {arguments.begin() + 1, arguments.end()});
+  std::vector<std::string> words;
+  for (const SecondWord& show : shows()) {
+    if (word == show.word) {
+      return show.entry.parse(show.entry, {arguments.begin() + 1, arguments.end()});
+    }
+    words.push_back(show.word);
   }
-  std::vector<std::string> known = {pipeline_word};
+  std::vector<std::string> known = words;
   for (const Operation operation : all_operations) {
     known.emplace_back(name_of(operation));
   }
-  if (std::ranges::find(known, word) == known.end() && nearest(word, known) == pipeline_word) {
+  const std::string meant = nearest(word, known);
+  if (std::ranges::find(known, word) == known.end() &&
+      std::ranges::find(words, meant) != words.end()) {
     throw UsageError(
         fmt::format("show: there is no operation \"{}\"; did you mean {}? Choose one of: {}", word,
-                    pipeline_word, fmt::join(known, ", ")));
+                    meant, fmt::join(known, ", ")));
   }
   return parse_as<ShowOptions>(entry, arguments);
 }
@@ -384,7 +407,7 @@ Command parse_show(const CommandEntry& entry, const std::vector<std::string>& ar
 Command parse_plan(const CommandEntry& entry, const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
   std::string list;
-  for (const PlanEntry& plan : plans()) {
+  for (const SecondWord& plan : plans()) {
     words.push_back(plan.word);
     list += fmt::format("  {:<15}{}\n", plan.entry.name, plan.entry.summary);
   }
@@ -393,7 +416,7 @@ Command parse_plan(const CommandEntry& entry, const std::vector<std::string>& ar
     return Text{
         fmt::format("{}\n\n{}\nAfter each, --help prints its options.\n", entry.summary, list)};
   }
-  for (const PlanEntry& plan : plans()) {
+  for (const SecondWord& plan : plans()) {
     if (word == plan.word) {
       return plan.entry.parse(plan.entry, {arguments.begin() + 1, arguments.end()});
     }

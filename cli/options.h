@@ -149,6 +149,15 @@ struct ShowPipelineOptions {
   std::string settings;  // as for show
 };
 
+// show shards. Nothing is offloaded.
+struct ShowShardsOptions : TrainingSetup {
+  int world = 0;         // 0: the mesh's, else as usual
+  std::string tensor;    // its name; empty: all
+  std::string html;      // path; empty: none
+  std::string json;      // as for show
+  std::string settings;  // as for show
+};
+
 struct CallOptions {
   Operation operation = Operation::all_reduce;
   std::string algorithm;  // empty: the operation's first
@@ -296,10 +305,11 @@ struct Text {
   std::string text;
 };
 
-using Command = std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions,
-                             CallOptions, BenchOptions, CompareOptions, CapabilitiesOptions,
-                             DoctorOptions, PlanMemoryOptions, PlanStepOptions, PlanCostOptions,
-                             PlanSearchOptions, PlanValidateOptions, LessonOptions>;
+using Command =
+    std::variant<Text, TrainOptions, VerifyOptions, ShowOptions, ShowPipelineOptions,
+                 ShowShardsOptions, CallOptions, BenchOptions, CompareOptions, CapabilitiesOptions,
+                 DoctorOptions, PlanMemoryOptions, PlanStepOptions, PlanCostOptions,
+                 PlanSearchOptions, PlanValidateOptions, LessonOptions>;
 
 // `arguments` without the program's name. Throws UsageError that names what is wrong and, for
 // unknown names, the nearest one; prints nothing and never exits.

@@ -40,18 +40,22 @@ void declare_model(OptionSet& set, ModelOptions& model) {
              "Probability of dropping an element of the embedding and of each residual branch.");
 }
 
-void declare_strategy(OptionSet& set, StrategyOptions& strategy, ResourceOptions& resources) {
-  set.size("bucket", strategy.bucket,
-           "ddp: gradients are reduced in buckets of about this size, while backward goes on.");
+void declare_sharding(OptionSet& set, StrategyOptions& strategy) {
   set.choice("reduce-gradients", strategy.reduce_gradients, all_reduce_gradients,
              "zero2, fsdp: reduce gradients once per optimizer step, which holds them whole, or in "
              "every micro-batch, which keeps shards only. auto is the latter, for zero1 once.");
+  set.integer("shard-group", strategy.shard_group, 0, "RANKS",
+              "Shard within groups of so many neighbours, and replicate across; 0 is all ranks.");
+}
+
+void declare_strategy(OptionSet& set, StrategyOptions& strategy, ResourceOptions& resources) {
+  set.size("bucket", strategy.bucket,
+           "ddp: gradients are reduced in buckets of about this size, while backward goes on.");
+  declare_sharding(set, strategy);
   set.boolean("reshard-after-forward", strategy.reshard_after_forward,
               "fsdp: release parameters after forward and gather them again for backward.");
   set.integer("prefetch", strategy.prefetch, 0, "UNITS",
               "fsdp: units whose parameters are gathered while one computes.");
-  set.integer("shard-group", strategy.shard_group, 0, "RANKS",
-              "Shard within groups of so many neighbours, and replicate across; 0 is all ranks.");
   set.text("algorithm", resources.algorithm, "NAME",
            "The collectives' algorithm, where an operation has one of this name; auto chooses by "
            "size, ranks and transport.");

@@ -16,7 +16,9 @@ inline constexpr Interval fraction{0, 1};
 inline constexpr Interval fraction_below_one{0, 1, true, false};
 
 void declare_model(OptionSet& set, ModelOptions& model);
-// Beside which strategy.
+// What decides, beside the strategy, what each rank holds between steps.
+void declare_sharding(OptionSet& set, StrategyOptions& strategy);
+// Beside which strategy; declare_sharding's options are among them.
 void declare_strategy(OptionSet& set, StrategyOptions& strategy, ResourceOptions& resources);
 Recomputation parse_recomputation(const OptionSet& set, const std::string& text);
 // Beside what is offloaded, and where to.

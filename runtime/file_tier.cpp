@@ -39,6 +39,10 @@ std::unique_ptr<AsyncIo> make_io(bool allow_io_uring) {
 
 }  // namespace
 
+void check_offload_directory(const std::string& directory) {
+  const ScratchFile file(directory, directory_option, /*allow_direct=*/false);
+}
+
 // Lives until the last block and the last transfer are gone.
 struct FileTier::State {
   State(const FileTierOptions& options, bool dry_run)

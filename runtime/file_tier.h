@@ -20,6 +20,10 @@ struct FileTierOptions {
   bool allow_io_uring = true;
 };
 
+// Throws DataError as the tier does when the directory is missing or cannot be written to. Nothing
+// is left there.
+void check_offload_directory(const std::string& directory);
+
 class FileTier final : public Tier {
  public:
   // What lies on the way between device and file is in `host`, which outlives the tier. Throws

@@ -1,5 +1,7 @@
 // ringworld train --dry-run against the real thing: what it says a step holds and sends is what a
 // real run under mpiexec holds and sends, to the byte.
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -240,6 +242,33 @@ TEST_F(DryRunLaunch, EndsAsTheRealRunWould) {
   expect_refused("--world 2 --device-memory 12MiB", 4,
                  {"activations", "would fit", "--strategy", "--micro-batch 1"});
   expect_refused("--strategy zero1 --offload parameters", 2, {"zero1", "fsdp"});
+}
+
+// The directory is looked at, with the message of a real run, and nothing is left in it.
+TEST_F(DryRunLaunch, LooksAtTheDirectoryOfTheFile) {
+  const std::string more = "--offload optimizer --offload-to file --offload-path ";
+  const auto message = [](const CommandResult& run) {
+    return run.output.substr(std::min(run.output.find("ringworld: "), run.output.size()));
+  };
+  for (const std::string& path : {directory_.path("missing"), data_, std::string("/proc")}) {
+    const CommandResult real = run_alone(options(more + path));
+    const CommandResult dry = run_alone(options(more + path + " --dry-run"));
+    EXPECT_EQ(dry.exit_code, 3) << dry.output;
+    EXPECT_EQ(dry.exit_code, real.exit_code);
+    EXPECT_EQ(message(dry), message(real));
+    EXPECT_NE(dry.output.find("--offload-path " + path + ": no file can be made there"),
+              std::string::npos)
+        << dry.output;
+  }
+  const std::string empty = directory_.path("empty");
+  ASSERT_TRUE(std::filesystem::create_directory(empty));
+  const CommandResult dry = run_alone(options(more + empty + " --dry-run"));
+  EXPECT_EQ(dry.exit_code, 0) << dry.output;
+  EXPECT_TRUE(std::filesystem::is_empty(empty));
+  // What is wrong with the options is said first, as a real run does.
+  const CommandResult batch =
+      run_alone(options(more + "/no/such/place --global-batch 3 --micro-batch 2 --dry-run"));
+  EXPECT_EQ(batch.exit_code, 2) << batch.output;
 }
 
 }  // namespace
