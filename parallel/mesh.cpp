@@ -49,7 +49,7 @@ std::string to_string(const MeshShape& shape) {
 
 MeshShape parse_mesh(std::string_view text) {
   MeshShape shape;
-  std::vector<std::string_view> seen;
+  std::vector<const int*> seen;
   if (text.empty()) {
     throw UsageError("--mesh is empty; write, for example, dp=2,pp=2,tp=2");
   }
@@ -69,12 +69,10 @@ MeshShape parse_mesh(std::string_view text) {
       throw UsageError(fmt::format(
           "--mesh: '{}' is no size of an axis; write, for example, dp=2,pp=2,tp=2", item));
     }
-    for (const std::string_view other : seen) {
-      if (other == axis) {
-        throw UsageError(fmt::format("--mesh: axis {} is there twice, in '{}'", axis, text));
-      }
+    if (std::ranges::find(seen, &place) != seen.end()) {
+      throw UsageError(fmt::format("--mesh: axis {} is there twice, in '{}'", axis, text));
     }
-    seen.push_back(axis);
+    seen.push_back(&place);
     place = size;
   }
   return shape;

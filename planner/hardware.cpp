@@ -279,23 +279,14 @@ Machine* Machines::find_or_null(std::string_view name) {
 const Machine& Machines::find(std::string_view name) const {
   const std::string wanted = upper(name);
   std::vector<std::string> names;
-  std::vector<std::string> uppers;
-  std::vector<std::string> begun;  // "H100" means H100-80GB, as in find_accelerator
   for (const Machine& machine : rows_) {
     names.push_back(machine.name);
-    uppers.push_back(upper(machine.name));
-    if (uppers.back() == wanted) {
+    if (upper(machine.name) == wanted) {
       return machine;
     }
-    if (uppers.back().starts_with(wanted)) {
-      begun.push_back(uppers.back());
-    }
   }
-  const std::string near = nearest(wanted, begun.empty() ? uppers : begun);
-  throw UsageError(
-      fmt::format("--gpu: '{}': unknown accelerator; did you mean {}? There are: {}", name,
-                  names[static_cast<std::size_t>(std::ranges::find(uppers, near) - uppers.begin())],
-                  fmt::join(names, ", ")));
+  throw UsageError(fmt::format("--gpu: '{}': unknown accelerator; did you mean {}? There are: {}",
+                               name, holding_or_nearest(name, names), fmt::join(names, ", ")));
 }
 
 }  // namespace ringworld

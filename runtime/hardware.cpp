@@ -240,26 +240,14 @@ std::span<const Accelerator> accelerators() {
 const Accelerator& find_accelerator(std::string_view name) {
   const std::string wanted = upper(name);
   std::vector<std::string> names;
-  std::vector<std::string> uppers;
-  std::vector<std::string>
-      holding;  // "H100" means one of those, however few letters T4-16GB is away
   for (const Accelerator& accelerator : table) {
     names.emplace_back(accelerator.name);
-    uppers.push_back(upper(accelerator.name));
-    if (uppers.back() == wanted) {
+    if (upper(accelerator.name) == wanted) {
       return accelerator;
     }
-    if (!wanted.empty() && uppers.back().find(wanted) != std::string::npos) {
-      holding.push_back(names.back());
-    }
-  }
-  if (holding.empty()) {
-    const std::string near = nearest(wanted, uppers);
-    holding.push_back(
-        names[static_cast<std::size_t>(std::ranges::find(uppers, near) - uppers.begin())]);
   }
   throw UsageError(fmt::format("'{}': unknown accelerator; did you mean {}? There are: {}", name,
-                               fmt::join(holding, " or "), fmt::join(names, ", ")));
+                               holding_or_nearest(name, names), fmt::join(names, ", ")));
 }
 
 }  // namespace ringworld

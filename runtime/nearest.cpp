@@ -1,6 +1,7 @@
 #include "runtime/nearest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -26,6 +27,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return distance[b.size()];
 }
 
+std::string upper(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return result;
+}
+
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
@@ -39,6 +47,23 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
     }
   }
   return best;
+}
+
+std::string holding_or_nearest(std::string_view word, std::span<const std::string> candidates) {
+  const std::string wanted = upper(word);
+  std::vector<std::string> uppers;
+  std::string holding;
+  for (const std::string& candidate : candidates) {
+    uppers.push_back(upper(candidate));
+    if (!wanted.empty() && uppers.back().find(wanted) != std::string::npos) {
+      holding += (holding.empty() ? "" : " or ") + candidate;
+    }
+  }
+  if (!holding.empty() || candidates.empty()) {
+    return holding;
+  }
+  const auto near = std::ranges::find(uppers, nearest(wanted, uppers));
+  return candidates[static_cast<std::size_t>(near - uppers.begin())];
 }
 
 }  // namespace ringworld

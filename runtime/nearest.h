@@ -12,4 +12,8 @@ namespace ringworld {
 // candidates.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
+// Upper and lower case are the same: all candidates that hold the word, "H100-80GB or H100-96GB"
+// for "h100", else the nearest.
+std::string holding_or_nearest(std::string_view word, std::span<const std::string> candidates);
+
 }  // namespace ringworld

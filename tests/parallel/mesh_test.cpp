@@ -16,6 +16,7 @@ TEST(Mesh, AxesComeInAnyOrderAndAreOneWhereLeftOut) {
   EXPECT_EQ(parse_mesh("dp=2,pp=3,tp=4"), (MeshShape{.data = 2, .pipeline = 3, .tensor = 4}));
   EXPECT_EQ(parse_mesh("tp=4,dp=2,pp=3"), (MeshShape{.data = 2, .pipeline = 3, .tensor = 4}));
   EXPECT_EQ(parse_mesh("tp=8"), (MeshShape{.tensor = 8}));
+  EXPECT_EQ(parse_mesh("TP=8,Pp=2"), (MeshShape{.pipeline = 2, .tensor = 8}));
   EXPECT_EQ(parse_mesh("dp=128,pp=16,tp=8").ranks(), 16384);
   EXPECT_EQ(parse_mesh("dp=128,pp=16,tp=8").model_ranks(), 128);
   EXPECT_EQ(to_string(parse_mesh("pp=2")), "dp=1,pp=2,tp=1");
@@ -35,6 +36,8 @@ TEST(Mesh, WhatIsNoMeshIsRefusedInItsOwnWords) {
   refuse("2", {"unknown axis '2'"});
   refuse("dp=2,dp=2", {"axis dp is there twice", "dp=2,dp=2"});
   refuse("dp=2,tp=1,dp=1", {"axis dp is there twice"});
+  refuse("dp=2,DP=1", {"axis DP is there twice"});
+  refuse("dp=2,cp=2", {"'cp'", "--context-parallel", "dp", "pp", "tp"});
   for (const char* item : {"tp", "tp=", "tp=0", "tp=-2", "tp=two", "tp=2x", "tp=1.5", "tp= 2",
                            "tp=99999999999999999999", "tp=1000001"}) {
     refuse(std::string("dp=2,") + item, {item, "dp=2,pp=2,tp=2"});

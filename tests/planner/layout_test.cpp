@@ -155,6 +155,16 @@ TEST(Layout, ThatCannotBeIsRefusedWithWhatCan) {
        }),
        0,
        {"5,6", "11", "12 layers"}},
+      {"tokens",
+       "gpt2",
+       with([](Layout& l) { l.micro_batch = 100'000'000'000; }),
+       0,
+       {"micro-batch 100000000000", "268435456 tokens"}},
+      {"micro-batches",
+       "gpt2",
+       with([](Layout& l) { l.global_batch = 1'000'000'000'000; }),
+       0,
+       {"global batch 1000000000000", "1000000 micro-batches"}},
   };
   for (const Refused& row : table) {
     const std::string reason = refusal(row.layout, find_transformer(row.model), row.gpus);

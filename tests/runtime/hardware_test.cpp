@@ -72,7 +72,9 @@ TEST(Hardware, NamesTheNearest) {
                            {"'A100-81GB'", "did you mean A100-80GB?", "TPUv5e-16GB"});
   // Whoever leaves the memory out means that model, not a shorter name.
   expect_error<UsageError>([] { find_accelerator("mi300"); }, {"did you mean MI300X-192GB?"});
-  expect_error<UsageError>([] { find_accelerator("H100"); }, {"did you mean H100-80GB?"});
+  expect_error<UsageError>([] { find_accelerator("H100"); },
+                           {"did you mean H100-80GB or H100-96GB or H100-PCIe-80GB?"});
+  expect_error<UsageError>([] { find_accelerator("4090"); }, {"did you mean RTX-4090-24GB?"});
 }
 
 }  // namespace
