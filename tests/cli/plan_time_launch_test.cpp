@@ -278,7 +278,8 @@ TEST(PlanTime, RefusesBadInputWithOneMessage) {
   };
   const Bad cases[] = {
       {"step --model llama-3-8b --gpus 8", {"--gpu: missing", "--gpu H100-80GB"}},
-      {"step --model llama-3-8b --gpu H100", {"'H100'", "did you mean H100-80GB?"}},
+      {"step --model llama-3-8b --gpu H100",
+       {"'H100'", "did you mean H100-80GB or H100-96GB or H100-PCIe-80GB?"}},
       {"step --model llama-3-9b --gpu H100-80GB", {"'llama-3-9b'", "did you mean llama-3-8b?"}},
       {"step --params 7Q --gpu H100-80GB", {"--params", "'7Q'"}},
       {"step --params 0 --gpu H100-80GB", {"--params", "'0'"}},

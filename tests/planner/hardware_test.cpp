@@ -53,7 +53,8 @@ TEST(Machines, AnUnknownPriceIsNone) {
 
 TEST(Machines, NamesTheNearest) {
   const Machines machines;
-  expect_error<UsageError>([&] { machines.find("H100"); }, {"'H100'", "did you mean H100-80GB?"});
+  expect_error<UsageError>([&] { machines.find("H100"); },
+                           {"'H100'", "did you mean H100-80GB or H100-96GB or H100-PCIe-80GB?"});
   EXPECT_EQ(machines.find("h100-80gb").name, "H100-80GB");
 }
 
