@@ -23,20 +23,6 @@ set(RINGWORLD_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1")
 
-# What nearly every test includes, compiled once. Options and libraries must be those of the tests.
-if(RINGWORLD_PCH)
-  file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cpp "")
-  add_library(ringworld_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cpp)
-  target_link_libraries(ringworld_test_headers PRIVATE
-    GTest::gtest fmt::fmt nlohmann_json::nlohmann_json ringworld_options)
-  target_compile_options(ringworld_test_headers PRIVATE
-                         "$<$<CONFIG:Release>:-O1;-Wno-maybe-uninitialized>")
-  target_precompile_headers(ringworld_test_headers PRIVATE
-    <algorithm> <cmath> <filesystem> <fstream> <functional> <iostream> <map> <memory> <optional>
-    <span> <sstream> <string> <thread> <vector> <fmt/format.h> <fmt/ranges.h> <gtest/gtest.h>
-    <nlohmann/json.hpp>)
-endif()
-
 function(ringworld_test_executable name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -46,9 +32,6 @@ function(ringworld_test_executable name)
   # would take longer than running it does. Optimising that little, GCC sees uninitialised values
   # where there are none.
   target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1;-Wno-maybe-uninitialized>")
-  if(RINGWORLD_PCH)
-    target_precompile_headers(${name} REUSE_FROM ringworld_test_headers)
-  endif()
 endfunction()
 
 function(ringworld_test name)
