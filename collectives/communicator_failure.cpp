@@ -32,7 +32,7 @@ std::string CallRecord::describe() const {
     return "nothing yet";
   }
   if (const std::string_view verb = algorithm; verb == "send" || verb == "receive") {
-    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {} of its group)", verb,
+    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {})", verb,
                        label, sequence, elements, name_of(dtype), root);
   }
   std::string text = fmt::format("{} \"{}\" (call {}: ", name_of(operation), label, sequence);

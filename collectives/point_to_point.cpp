@@ -64,7 +64,7 @@ CallRecord Communicator::message_record(const Tensor& x, int from, int to, std::
   CallRecord record;
   record.sequence = number;
   record.elements = x.elements();
-  record.root = from;
+  record.root = ranks_[static_cast<std::size_t>(from)];
   record.operation = Operation::broadcast;
   record.dtype = x.dtype();
   std::string_view(from == rank_ ? "send" : "receive")

@@ -171,7 +171,7 @@ double evaluate(const Model& model, Backend& backend, Strategy& strategy, const 
   for (const Stage::Chunk& chunk : stage.chunks()) {
     // The part before is on the previous stage, in a ring: a stage's next chunk comes after the
     // last stage's chunk before it.
-    if (!chunk.is_first && stage.count() > 1) {
+    if (!chunk.is_first) {
       x = empty_between_units(model, backend, batch);
       stage.pipeline()
           .receive(x, (stage.rank() + stage.count() - 1) % stage.count(), "pipeline evaluation")
@@ -185,7 +185,7 @@ double evaluate(const Model& model, Backend& backend, Strategy& strategy, const 
     }
     if (chunk.is_last) {
       loss = backend.sum(x);
-    } else if (stage.count() > 1) {
+    } else {
       stage.pipeline().send(x, (stage.rank() + 1) % stage.count(), "pipeline evaluation").wait();
     }
   }

@@ -1,5 +1,6 @@
 #include "parallel/parallelize.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,6 +9,17 @@
 #include "runtime/error.h"
 
 namespace ringworld {
+namespace {
+
+bool splits_backward(const PipelineKind& kind, PipelineShape shape) {
+  shape.micro_batches = shape.stages;  // that is in every schedule's order, and few
+  const PipelineSchedule schedule = emit_pipeline(kind, shape);
+  return std::ranges::any_of(schedule.actions.front(), [](const PipelineAction& action) {
+    return action.work == PipelineWork::backward_weight;
+  });
+}
+
+}  // namespace
 
 ParallelModel parallelize(const ModelOptions& model, DType dtype, const ParallelOptions& options,
                           Backend& backend, Communicator& world, std::uint64_t seed,
@@ -49,7 +61,6 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
   } catch (const UsageError& error) {
     return error.what();
   }
-  const bool splits_backward = options.pipeline.schedule.starts_with("zb-");
   if (options.mesh.pipeline == 1) {
     if (!options.pipeline.layers.empty()) {
       return "--stages is for pipelines; add pp=N to --mesh";
@@ -76,7 +87,7 @@ std::string refusal(const ParallelOptions& options, int world_size, int micro_ba
     if (std::string why = kind.refuses(shape); !why.empty()) {
       return fmt::format("--pipeline-schedule {}: {}", kind.name, why);
     }
-    if (splits_backward && reduces_every_micro_batch(options.strategy)) {
+    if (reduces_every_micro_batch(options.strategy) && splits_backward(kind, shape)) {
       // At the end of a micro-batch's backward, when they would be reduced, the gradients of
       // weights are not there yet.
       return fmt::format(

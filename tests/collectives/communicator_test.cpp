@@ -524,6 +524,29 @@ TEST(Missing, ARankThatDoesNotCallIsNamed) {
   });
 }
 
+// Rank 1, for which rank 0 waits, itself waits in another group.
+TEST(Missing, WhatRanksOfOtherGroupsAreInIsTold) {
+  run_on_threads(3, [&](Transport& transport) {
+    const auto backend = make_cpu_backend(Device::create({}), 1);
+    Communicator world(transport, *backend, {.timeout = std::chrono::milliseconds(500)});
+    const int own = world.rank();
+    const Tensor x = filled(world, DType::f32, 12, 1);
+    const auto waits = [&](std::vector<int> ranks, const std::string& label,
+                           std::initializer_list<std::string_view> facts) {
+      const auto group = world.subgroup(ranks);
+      expect_error<CommunicationError>(
+          [&] { group->all_reduce(x, x, ReduceOp::sum, label).wait(); }, facts);
+    };
+    if (own == 0) {
+      waits({0, 1}, "first pair", {"of other groups: rank 2"});
+    } else if (own == 1) {
+      waits({1, 2}, "second pair", {"of other groups: rank 0"});
+    } else {
+      waits({2, 0}, "third pair", {"of other groups: rank 1"});
+    }
+  });
+}
+
 // With the default timeout of a minute: the others must not sit it out.
 TEST(Failure, AnExceptionInOneRankEndsAll) {
   std::atomic<int> ended_by_the_failure = 0;
