@@ -7,11 +7,10 @@
 #include <thread>
 
 #include "collectives/schedule.h"
+#include "runtime/clock.h"
 
 namespace ringworld {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double seconds_per_algorithm = 0.2;  // and size
 constexpr std::int64_t fewest_iterations = 5;
@@ -22,10 +21,6 @@ constexpr double shortest_batch = 20e-6;  // seconds
 constexpr double short_call = 10e-6;      // seconds
 // From here on what a first call after others costs is small beside the call.
 constexpr double long_call = 10e-3;  // seconds
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // While it lives, the communicator serves the operation by this algorithm.
 class Serving {

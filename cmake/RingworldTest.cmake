@@ -1,8 +1,9 @@
 # Registering tests. ctest alone runs everything, the mpiexec launches included; every launch has a
 # time limit, after which the whole job is ended.
 #
-#   ringworld_test(NAME SOURCES file... [LIBS lib...] [TIMEOUT seconds])
-#     a GoogleTest executable, one process.
+#   ringworld_tests(NAME [LAUNCHES] FILES file... LIBS lib...)
+#     one GoogleTest executable, NAME, of all the files, and an entry of ctest for each of them, named
+#     after folder and file. LAUNCHES: the tests start ringworld under mpiexec.
 #   ringworld_mpi_test(NAME SOURCES file... RANKS 1 2 3 4 ... [LIBS lib...] [TIMEOUT seconds])
 #     one executable, launched once per world size. tests/support/mpi_main.cpp is its main: it fails
 #     on every rank when any rank fails.
@@ -28,20 +29,31 @@ function(ringworld_test_executable name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} ringworld_options)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  # A test's own code runs once: with the large headers of GoogleTest and JSON, compiling it well
-  # would take longer than running it does. Optimising that little, GCC sees uninitialised values
-  # where there are none.
-  target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1;-Wno-maybe-uninitialized>")
+  ringworld_compile_quickly(${name})
 endfunction()
 
-function(ringworld_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 60)
+function(ringworld_tests name)
+  cmake_parse_arguments(ARG "LAUNCHES" "" "FILES;LIBS" ${ARGN})
+  ringworld_test_executable(${name}
+    SOURCES ${ARG_FILES} ${PROJECT_SOURCE_DIR}/tests/support/main.cpp LIBS ${ARG_LIBS} GTest::gtest)
+  target_compile_definitions(${name} PRIVATE RINGWORLD_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(RINGWORLD_TOGETHER)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
-  ringworld_test_executable(${name} SOURCES ${ARG_SOURCES} LIBS ${ARG_LIBS} GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS process)
+  set(properties LABELS process)
+  if(ARG_LAUNCHES)
+    list(JOIN RINGWORLD_LAUNCH " " launch_line)
+    target_compile_definitions(${name} PRIVATE
+      RINGWORLD_LAUNCH="${launch_line}" RINGWORLD_PROGRAM="$<TARGET_FILE:ringworld>")
+    add_dependencies(${name} ringworld)
+    set(properties LABELS mpi ENVIRONMENT "${RINGWORLD_TEST_ENVIRONMENT}")
+  endif()
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  foreach(file IN LISTS ARG_FILES)
+    get_filename_component(stem ${file} NAME_WE)
+    add_test(NAME ${folder}_${stem} COMMAND ${name} --file=${file})
+    set_tests_properties(${folder}_${stem} PROPERTIES TIMEOUT 300 ${properties})
+  endforeach()
 endfunction()
 
 function(ringworld_mpi_test name)

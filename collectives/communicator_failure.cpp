@@ -32,8 +32,8 @@ std::string CallRecord::describe() const {
     return "nothing yet";
   }
   if (const std::string_view verb = algorithm; verb == "send" || verb == "receive") {
-    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {})", verb,
-                       label, sequence, elements, name_of(dtype), root);
+    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {})", verb, label,
+                       sequence, elements, name_of(dtype), root);
   }
   std::string text = fmt::format("{} \"{}\" (call {}: ", name_of(operation), label, sequence);
   if (elements == 0 && uneven) {

@@ -23,7 +23,7 @@ int on_ring(int position, int ranks) {
 //  - what arrives in step s is what the left neighbour sent, so if r sends chunk r - 1 - s, then
 //    r receives chunk (r - 1) - 1 - s = r - 2 - s, and that is the chunk r sends in step s + 1;
 //  - in the last step, s = P - 2, rank r receives chunk r - P, which is chunk r, complete.
-void emit_reduce_scatter(Schedule& schedule, int rank, int ranks) {
+void emit_ring_reduce_scatter(Schedule& schedule, int rank, int ranks) {
   const int right = on_ring(rank + 1, ranks);
   const int left = on_ring(rank - 1, ranks);
   for (int s = 0; s < ranks - 1; ++s) {
@@ -35,7 +35,7 @@ void emit_reduce_scatter(Schedule& schedule, int rank, int ranks) {
 
 // Rank r begins with chunk r complete. In step s it passes on chunk r - s, which is its own in step
 // 0 and what arrived one step before from then on; P - 1 steps bring it every other chunk.
-void emit_all_gather(Schedule& schedule, int rank, int ranks) {
+void emit_ring_all_gather(Schedule& schedule, int rank, int ranks) {
   const int right = on_ring(rank + 1, ranks);
   const int left = on_ring(rank - 1, ranks);
   for (int s = 0; s < ranks - 1; ++s) {
@@ -49,21 +49,21 @@ void emit_all_gather(Schedule& schedule, int rank, int ranks) {
 
 Schedule ring_reduce_scatter(int rank, int ranks, int /*root*/) {
   Schedule schedule(ranks);
-  emit_reduce_scatter(schedule, rank, ranks);
+  emit_ring_reduce_scatter(schedule, rank, ranks);
   return schedule;
 }
 
 Schedule ring_all_gather(int rank, int ranks, int /*root*/) {
   Schedule schedule(ranks);
-  emit_all_gather(schedule, rank, ranks);
+  emit_ring_all_gather(schedule, rank, ranks);
   return schedule;
 }
 
 // Reduce-scatter leaves chunk r complete on rank r, which is where all-gather begins.
 Schedule ring_all_reduce(int rank, int ranks, int /*root*/) {
   Schedule schedule(ranks);
-  emit_reduce_scatter(schedule, rank, ranks);
-  emit_all_gather(schedule, rank, ranks);
+  emit_ring_reduce_scatter(schedule, rank, ranks);
+  emit_ring_all_gather(schedule, rank, ranks);
   return schedule;
 }
 

@@ -69,7 +69,7 @@ std::vector<SelectionRule> built_in_rules() {
 }
 
 // "all_reduce over shared, 2 ranks, up to 4.00 KiB"
-std::string text_of(const SelectionRule& rule) {
+std::string described(const SelectionRule& rule) {
   std::string text(name_of(rule.operation));
   if (rule.transport != "*") {
     text += fmt::format(" over {}", rule.transport);
@@ -157,8 +157,8 @@ std::optional<Selection::Choice> Selection::choose_here(const Call& call,
       passed_over += fmt::format("; passed over {}: {}", algorithm.name, reason);
       continue;
     }
-    return Choice{&algorithm, fmt::format("rule {} of {}: {}{}", i + 1, source_, text_of(rules_[i]),
-                                          passed_over)};
+    return Choice{&algorithm, fmt::format("rule {} of {}: {}{}", i + 1, source_,
+                                          described(rules_[i]), passed_over)};
   }
   return std::nullopt;
 }

@@ -117,7 +117,7 @@ SelectionRule read_rule(const Json& json, const std::string& where) {
   return rule;
 }
 
-std::string text_of(const SelectionRule& rule) {
+std::string json_of(const SelectionRule& rule) {
   std::string text = fmt::format("{{\"operation\": \"{}\", \"transport\": \"{}\"",
                                  name_of(rule.operation), rule.transport);
   if (rule.ranks_from == rule.ranks_to) {
@@ -189,7 +189,7 @@ std::string Selection::to_json() const {
       "{{\n  \"schema\": \"{}\",\n  \"version\": {},\n  \"conditions\": {},\n  \"rules\": [",
       schema, version, conditions_);
   for (std::size_t i = 0; i < rules_.size(); ++i) {
-    text += fmt::format("{}\n    {}", i == 0 ? "" : ",", text_of(rules_[i]));
+    text += fmt::format("{}\n    {}", i == 0 ? "" : ",", json_of(rules_[i]));
   }
   return text + "\n  ]\n}\n";
 }

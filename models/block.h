@@ -9,6 +9,10 @@
 
 namespace ringworld {
 
+// Of initial weights: GPT-2's. Llama's are not published; Hugging Face's configuration has the
+// same.
+inline constexpr double weight_deviation = 0.02;
+
 struct BlockLayers {
   Norm norm_1;
   Linear qkv;         // ((heads + 2 kv_heads) D, C): queries, keys, values

@@ -13,12 +13,6 @@
 
 namespace ringworld {
 
-namespace {
-
-constexpr double weight_deviation = 0.02;
-
-}  // namespace
-
 std::unique_ptr<Model> make_gpt2(const ModelOptions& dimensions, DType dtype,
                                  const TensorParallel* tensor) {
   const std::int64_t width = dimensions.width;

@@ -12,13 +12,6 @@
 
 namespace ringworld {
 
-namespace {
-
-// Initial weights are not published; these are GPT-2's, as in Hugging Face's configuration.
-constexpr double weight_deviation = 0.02;
-
-}  // namespace
-
 std::unique_ptr<Model> make_llama(const ModelOptions& dimensions, DType dtype,
                                   const TensorParallel* tensor) {
   const std::int64_t vocabulary = dimensions.vocabulary;

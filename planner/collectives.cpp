@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "planner/numbers.h"
 #include "runtime/dtype.h"
 
 namespace ringworld {
 namespace {
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 class List {
  public:

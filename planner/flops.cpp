@@ -1,11 +1,9 @@
 #include "planner/flops.h"
 
+#include "planner/numbers.h"
+
 namespace ringworld {
 namespace {
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 double attention_elements(const Transformer& m) {
   const double width = as_double(m.width);

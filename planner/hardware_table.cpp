@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 
 #include "planner/hardware.h"
+#include "planner/numbers.h"
 #include "runtime/error.h"
 #include "runtime/hardware.h"
 
 namespace ringworld {
 namespace {
 
-constexpr double giga = 1e9;
 constexpr double tera = 1e12;
 
 // NCCL's bandwidth of a link (src/graph/topo.h, 2.30): NVLink 20 GB/s on V100 and A100, 20.6 on

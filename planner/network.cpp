@@ -5,12 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "planner/numbers.h"
+
 namespace ringworld {
 namespace {
 
 constexpr double micro = 1e-6;
-constexpr double giga = 1e9;
-
 enum Protocol : std::uint8_t { ll, ll128, simple };
 constexpr std::array<std::string_view, 3> protocol_names = {"LL", "LL128", "Simple"};
 
@@ -43,10 +43,6 @@ constexpr double tree_correction[3][24] = {
 
 std::size_t index_of(NetworkGeneration generation) {
   return static_cast<std::size_t>(generation);
-}
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
 }
 
 double ll_limit(const Network& network, std::int64_t nodes) {

@@ -3,12 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "planner/numbers.h"
 #include "planner/published_steps.h"
 
 namespace ringworld {
 namespace {
-
-constexpr double giga = 1e9;
 
 // --- Megatron-LM and DeepSpeed, 2021: A100 -------------------------------------------------------
 

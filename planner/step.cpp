@@ -4,14 +4,11 @@
 #include <vector>
 
 #include "planner/flops.h"
+#include "planner/numbers.h"
 #include "runtime/dtype.h"
 
 namespace ringworld {
 namespace {
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 double bytes_of(DType dtype) {
   return as_double(size_of(dtype).value);

@@ -2,15 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/numbers.h"
 #include "planner/step.h"
 #include "runtime/dtype.h"
 
 namespace ringworld {
 namespace {
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 // A product of activations (rows, inner) and weights (inner, columns), `times` of them.
 struct Product {

@@ -7,16 +7,11 @@
 #include "parallel/pipeline_simulation.h"
 #include "planner/activations.h"
 #include "planner/flops.h"
+#include "planner/numbers.h"
 #include "planner/validate.h"
 
 namespace ringworld {
 namespace {
-
-constexpr double giga = 1e9;
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 // --- Parameters ----------------------------------------------------------------------------------
 

@@ -8,16 +8,11 @@
 #include "planner/conventions.h"
 #include "planner/flops.h"
 #include "planner/memory.h"
+#include "planner/numbers.h"
 #include "planner/validate.h"
 
 namespace ringworld {
 namespace {
-
-constexpr double giga = 1e9;
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 // --- ZeRO, table 1 -------------------------------------------------------------------------------
 

@@ -4,17 +4,12 @@
 #include <fmt/format.h>
 
 #include "planner/network.h"
+#include "planner/numbers.h"
 #include "planner/step.h"
 #include "planner/validate.h"
 
 namespace ringworld {
 namespace {
-
-constexpr double giga = 1e9;
-
-double as_double(std::int64_t n) {
-  return static_cast<double>(n);
-}
 
 // --- The network ---------------------------------------------------------------------------------
 

@@ -38,14 +38,14 @@ struct Copy {
 };
 
 // By sequence, -1 for the whole; copies in the order of the ranks.
-using Copies = std::map<std::int64_t, std::vector<Copy>>;
+using RankCopies = std::map<std::int64_t, std::vector<Copy>>;
 
-std::map<Key, Copies> copies_in(const Dump& dump) {
-  std::map<Key, Copies> tensors;
+std::map<Key, RankCopies> copies_in(const Dump& dump) {
+  std::map<Key, RankCopies> tensors;
   for (const DumpIndex& index : dump.ranks()) {
     for (const DumpEntry& e : index.entries) {
       const bool backwards = e.kind == DumpKind::backward || e.kind == DumpKind::gradient;
-      Copies& copies = tensors[{e.kind, backwards ? -e.position : e.position, e.name}];
+      RankCopies& copies = tensors[{e.kind, backwards ? -e.position : e.position, e.name}];
       if (e.sequences == 0) {
         copies[-1].push_back({index.rank, &e, 0, e.elements()});
         continue;
@@ -95,7 +95,7 @@ class Comparer {
   Comparer(const Dump& a, const Dump& b, double bound) : a_(a), b_(b), bound_(bound) {}
 
   // What both have of the tensor.
-  TensorDifference compare(const Key& key, const Copies& a, const Copies& b) {
+  TensorDifference compare(const Key& key, const RankCopies& a, const RankCopies& b) {
     TensorDifference difference{.kind = key.kind, .name = key.name};
     ranks_a_.clear();
     ranks_b_.clear();
@@ -220,7 +220,7 @@ class Comparer {
 };
 
 // What `ours` has and `others` have not.
-void list_lonely(const std::map<Key, Copies>& ours, const std::map<Key, Copies>& others,
+void list_lonely(const std::map<Key, RankCopies>& ours, const std::map<Key, RankCopies>& others,
                  std::vector<LonelyTensor>& list) {
   for (const auto& [key, copies] : ours) {
     const auto found = others.find(key);
@@ -279,8 +279,8 @@ double default_dump_bound(const Dump& a, const Dump& b) {
 
 DumpComparison compare_dumps(const Dump& a, const Dump& b, double bound) {
   check_comparable(a, b);
-  const std::map<Key, Copies> ours = copies_in(a);
-  const std::map<Key, Copies> others = copies_in(b);
+  const std::map<Key, RankCopies> ours = copies_in(a);
+  const std::map<Key, RankCopies> others = copies_in(b);
   DumpComparison result{.bound = bound, .tensors = {}, .only_in_a = {}, .only_in_b = {}};
   list_lonely(ours, others, result.only_in_a);
   list_lonely(others, ours, result.only_in_b);

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <stdexcept>
+
+#include "runtime/clock.h"
 
 namespace ringworld {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Consecutive elements of a shard, which begin at element `at` of their block.
 struct Piece {

@@ -1,26 +1,18 @@
 #include "training/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "parallel/model_gradients.h"
+#include "runtime/clock.h"
 #include "runtime/process.h"
 #include "training/non_finite.h"
 #include "training/sample_order.h"
 
 namespace ringworld {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Trainer::Trainer(const Model& model, Backend& backend, Strategy& strategy, Optimizer& optimizer,
                  const Mesh& mesh, const Stage& stage, const Datasets& data,

@@ -26,14 +26,6 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-std::size_t occurrences(const std::string& text, const std::string& what) {
-  std::size_t count = 0;
-  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) {
-    ++count;
-  }
-  return count;
-}
-
 class BadInputLaunch : public testing::TestWithParam<BadInput> {};
 
 TEST_P(BadInputLaunch, IsRefusedOnceAndForAll) {

@@ -17,19 +17,8 @@ using Json = nlohmann::json;
 // A few calls of everything, on sizes that divide nothing.
 const std::string quick = " --iterations 3 --sizes 4,1000,100K ";
 
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 Json bench(int ranks, const std::string& arguments, int exit_code = 0) {
-  const CommandResult result = launch(ranks, "bench " + arguments + " --json -");
-  EXPECT_EQ(result.exit_code, exit_code) << result.output;
-  const Json json = Json::parse(result.output, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << result.output;
-  return json.is_discarded() ? Json::object() : json;
+  return parsed(launch(ranks, "bench " + arguments + " --json -"), exit_code);
 }
 
 class EveryOperation : public testing::TestWithParam<std::string> {};
@@ -131,11 +120,11 @@ TEST(Bench, WritesTableCsvAndChart) {
                            "  102400     25600   f32    sum  ring ", "Every result is right."}) {
     EXPECT_NE(result.output.find(fact), std::string::npos) << result.output;
   }
-  EXPECT_EQ(Json::parse(content(directory.path("rows.json")))["rows"].size(), 6u);
-  const std::string csv = content(directory.path("rows.csv"));
+  EXPECT_EQ(Json::parse(content_of(directory.path("rows.json")))["rows"].size(), 6u);
+  const std::string csv = content_of(directory.path("rows.csv"));
   EXPECT_EQ(std::ranges::count(csv, '\n'), 7);
   EXPECT_TRUE(csv.starts_with("op,algorithm,transport,ranks,dtype,redop,bytes,count,in_place,"));
-  const std::string svg = content(directory.path("rows.svg"));
+  const std::string svg = content_of(directory.path("rows.svg"));
   EXPECT_NE(svg.find(">ring<"), std::string::npos);
   EXPECT_NE(svg.find(">tree<"), std::string::npos);
 }
@@ -148,7 +137,7 @@ TEST(Bench, TunesOneOperationAfterTheOther) {
     const CommandResult result = launch(2, "bench " + arguments + " --iterations 3 --tune " + path);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     std::multiset<std::string> rules;
-    const Json json = Json::parse(content(path));
+    const Json json = Json::parse(content_of(path));
     EXPECT_EQ(json["schema"], "ringworld.tuning");
     EXPECT_TRUE(json["conditions"].contains("cpu"));
     for (const Json& rule : json["rules"]) {

@@ -9,11 +9,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json results(int ranks, const std::string& arguments) {
-  const CommandResult result = launch(ranks, "call " + arguments + " --json -");
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  const Json json = Json::parse(result.output, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << result.output;
-  return json.is_discarded() ? Json() : json["results"];
+  return parsed(launch(ranks, "call " + arguments + " --json -"))["results"];
 }
 
 TEST(Call, PrintsWhatEachRankGivesAndGets) {

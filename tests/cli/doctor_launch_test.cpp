@@ -17,12 +17,6 @@ CommandResult alone(const std::string& arguments, const std::string& environment
   return run_command("env " + environment + " " + RINGWORLD_PROGRAM + " " + arguments, 60);
 }
 
-Json parsed(const CommandResult& result) {
-  const Json json = Json::parse(result.output, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << result.output;
-  return json;
-}
-
 Json finding(const Json& report, const std::string& name) {
   for (const Json& one : report["findings"]) {
     if (one["name"] == name) {
@@ -31,14 +25,6 @@ Json finding(const Json& report, const std::string& name) {
   }
   ADD_FAILURE() << "no finding " << name << " in " << report.dump(2);
   return {};
-}
-
-std::size_t occurrences(const std::string& text, const std::string& what) {
-  std::size_t count = 0;
-  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) {
-    ++count;
-  }
-  return count;
 }
 
 TEST(Doctor, LooksAtEverythingOnce) {
@@ -119,8 +105,7 @@ std::string foreign_launcher(int rank) {
 
 TEST(Doctor, ALauncherOfAnotherLibraryIsFoundByTheFirstProcess) {
   const CommandResult first = alone("doctor --json -", foreign_launcher(0));
-  EXPECT_EQ(first.exit_code, 1) << first.output;
-  const Json report = parsed(first);
+  const Json report = parsed(first, /*exit_code=*/1);
   EXPECT_EQ(report["verdict"], "FAIL");
   const std::string found = finding(report, "MPI")["found"];
   EXPECT_NE(found.find("SIZE is 2"), std::string::npos) << found;

@@ -12,23 +12,12 @@
 namespace ringworld {
 namespace {
 
-CommandResult plan(const std::string& arguments) {
+CommandResult plan_memory(const std::string& arguments) {
   return run_alone("plan memory " + arguments, 20);
 }
 
-nlohmann::json plan_json(const std::string& arguments) {
-  const CommandResult result = plan(arguments + " --json -");
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  return nlohmann::json::parse(result.output, nullptr, false);
-}
-
-void expect_facts(const CommandResult& result, int exit_code,
-                  std::initializer_list<std::string_view> facts) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.output;
-  for (const std::string_view fact : facts) {
-    EXPECT_NE(result.output.find(fact), std::string::npos) << "no \"" << fact << "\" in:\n"
-                                                           << result.output;
-  }
+nlohmann::json plan_memory_json(const std::string& arguments) {
+  return parsed(plan_memory(arguments + " --json -"));
 }
 
 // The source that is printed beside a value.
@@ -41,22 +30,16 @@ std::string source_of(const nlohmann::json& json, const std::string& what) {
   return "not stated";
 }
 
-std::string read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 TEST(PlanMemory, SaysWhatAGpuHoldsAndIfItFits) {
-  expect_facts(plan("--model llama-3-8b --gpus 8 --sharding fsdp --gpu H100-80GB"), 0,
+  expect_facts(plan_memory("--model llama-3-8b --gpus 8 --sharding fsdp --gpu H100-80GB"), 0,
                {"llama-3-8b: 8,030,261,248 parameters (8.03B)", "DP 8, zero3", "moments",
                 "gathered units", "It fits H100-80GB", "Fewest GPUs"});
-  expect_facts(plan("--model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
+  expect_facts(plan_memory("--model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
                {"It does not fit H100-80GB", "Would fit on as many GPUs", "--sharding zero3"});
 }
 
 TEST(PlanMemory, ASizeAloneGivesAShapeThatIsPrinted) {
-  expect_facts(plan("--params 70B"), 0,
+  expect_facts(plan_memory("--params 70B"), 0,
                {"70.0B model", "layers, width", "a plausible shape for the size"});
 }
 
@@ -67,7 +50,7 @@ TEST(PlanMemory, NoLineIsWiderThanAHundredColumns) {
         "--model gpt2 --convention megatron --gpus 4 --tensor 2 --sequence-parallel",
         "--params 70B --convention lesson --gpus 16 --gpu A100-80GB",
         "--model gpt2 --accounting ringworld", "--model gpt2-tiny --verify --offload optimizer"}) {
-    std::istringstream lines(plan(arguments).output);
+    std::istringstream lines(plan_memory(arguments).output);
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(line.size(), 100u) << arguments << ": " << line;
     }
@@ -76,7 +59,7 @@ TEST(PlanMemory, NoLineIsWiderThanAHundredColumns) {
 
 TEST(PlanMemory, EveryStageAndTheFullest) {
   const nlohmann::json json =
-      plan_json("--model llama-2-7b --layers 8 --pipeline 4 --stage-layers 1,2,2,3");
+      plan_memory_json("--model llama-2-7b --layers 8 --pipeline 4 --stage-layers 1,2,2,3");
   EXPECT_EQ(json["plan"]["fullest"], 3);
   std::int64_t parameters = 0;
   for (const auto& stage : json["plan"]["stages"]) {
@@ -94,9 +77,9 @@ TEST(PlanMemory, PrecisionIsTheOneAskedFor) {
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
     "vocab_size": 100, "max_position_embeddings": 256, "torch_dtype": "float16"})");
   const std::string model = "--model-config " + path;
-  const nlohmann::json file = plan_json(model);
-  const nlohmann::json bf16 = plan_json(model + " --dtype bf16");
-  const nlohmann::json fp32 = plan_json(model + " --dtype fp32");
+  const nlohmann::json file = plan_memory_json(model);
+  const nlohmann::json bf16 = plan_memory_json(model + " --dtype bf16");
+  const nlohmann::json fp32 = plan_memory_json(model + " --dtype fp32");
   const auto weights = [](const nlohmann::json& json) {
     return json["plan"]["stages"][0]["device"]["weights"].get<std::int64_t>();
   };
@@ -109,7 +92,7 @@ TEST(PlanMemory, PrecisionIsTheOneAskedFor) {
 }
 
 TEST(PlanMemory, PaddedVocabularyIsSaid) {
-  const nlohmann::json json = plan_json("--model gpt2 --pad-vocabulary 128");
+  const nlohmann::json json = plan_memory_json("--model gpt2 --pad-vocabulary 128");
   EXPECT_EQ(json["parameters"]["total"], 124'439'808);
   EXPECT_EQ(json["plan"]["stages"][0]["parameters"], 124'475'904);
   EXPECT_NE(source_of(json, "vocabulary rows").find("50257 in multiples of 128"),
@@ -117,31 +100,35 @@ TEST(PlanMemory, PaddedVocabularyIsSaid) {
 }
 
 TEST(PlanMemory, OtherCalculators) {
-  expect_facts(plan("--params 6805M --largest-layer 131M --gpus 4 --convention deepspeed"), 0,
-               {"0.49", "3.66", "29.01", "171.12", "zero1", "Where ours differs"});
-  expect_facts(plan("--params 70B --gpus 16 --sharding fsdp --convention lesson --gpu A100-80GB"),
-               0, {"122.50", "does not fit A100-80GB of 80.00 GB", "Where ours differs"});
-  expect_facts(plan("--params 7B --width 4096 --layers 32 --sequence-length 2048 --micro-batch 8 "
-                    "--convention lesson"),
-               0, {"17.18", "101.18"});
+  expect_facts(plan_memory("--params 6805M --largest-layer 131M --gpus 4 --convention deepspeed"),
+               0, {"0.49", "3.66", "29.01", "171.12", "zero1", "Where ours differs"});
+  expect_facts(
+      plan_memory("--params 70B --gpus 16 --sharding fsdp --convention lesson --gpu A100-80GB"), 0,
+      {"122.50", "does not fit A100-80GB of 80.00 GB", "Where ours differs"});
+  expect_facts(
+      plan_memory("--params 7B --width 4096 --layers 32 --sequence-length 2048 --micro-batch 8 "
+                  "--convention lesson"),
+      0, {"17.18", "101.18"});
 }
 
 TEST(PlanMemory, ChartAndJsonAreFiles) {
   TemporaryDirectory directory;
   const std::string svg = directory.path("memory.svg");
   const std::string json = directory.path("memory.json");
-  expect_facts(plan("--model gpt2 --sharding zero3 --gpu T4-16GB --svg " + svg + " --json " + json),
-               0, {"It fits T4-16GB"});
-  const std::string page = read(svg);
+  expect_facts(
+      plan_memory("--model gpt2 --sharding zero3 --gpu T4-16GB --svg " + svg + " --json " + json),
+      0, {"It fits T4-16GB"});
+  const std::string page = content_of(svg);
   EXPECT_EQ(malformed(page), "");
   EXPECT_NE(page.find("T4-16GB"), std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(read(json))["gpu"]["fits"], true);
-  expect_facts(plan("--model gpt2 --svg /does/not/exist.svg"), 3, {"--svg", "/does/not/exist.svg"});
+  EXPECT_EQ(nlohmann::json::parse(content_of(json))["gpu"]["fits"], true);
+  expect_facts(plan_memory("--model gpt2 --svg /does/not/exist.svg"), 3,
+               {"--svg", "/does/not/exist.svg"});
 }
 
 // Equal to the dry run and to two real steps, on one rank and on several.
 TEST(PlanMemory, Verify) {
-  const CommandResult alone = plan("--model gpt2-tiny --dtype f32 --verify");
+  const CommandResult alone = plan_memory("--model gpt2-tiny --dtype f32 --verify");
   expect_facts(alone, 0,
                {"Plan against dry run of rank 0 of 1: it holds",
                 "Plan against two real steps of 1 rank: it holds"});
@@ -163,7 +150,7 @@ TEST(PlanMemory, Verify) {
       {"dry run of rank 0 of 4, stage 0: it holds", "dry run of rank 2 of 4, stage 1: it holds",
        "Plan against two real steps of 4 ranks, on rank 0: it holds"});
   EXPECT_EQ(mesh.output.find(" %"), std::string::npos) << mesh.output;
-  expect_facts(plan("--model gpt2-xl --gpus 64 --sharding fsdp --verify"), 0,
+  expect_facts(plan_memory("--model gpt2-xl --gpus 64 --sharding fsdp --verify"), 0,
                {"dry run of rank 0 of 64: it holds", "mpiexec -n 64 ringworld train"});
 }
 
@@ -199,7 +186,7 @@ TEST(PlanMemory, BadInputIsRefusedByName) {
       {"", 2, {"--model", "--params"}},
   };
   for (const Row& row : table) {
-    expect_facts(plan(row.arguments), row.exit_code, row.facts);
+    expect_facts(plan_memory(row.arguments), row.exit_code, row.facts);
   }
   expect_facts(run_alone("plan"), 2, {"plan memory"});
   expect_facts(run_alone("plan memry"), 2, {"'memry'", "did you mean memory"});

@@ -22,29 +22,12 @@ const std::string deepseek_v3 =
 const std::string llama_8b =
     " --model llama-3-8b --gpus 8 --sharding fsdp --global-batch 64 --gpu H100-80GB";
 
-CommandResult plan(const std::string& arguments) {
+CommandResult plan_time(const std::string& arguments) {
   return run_alone("plan " + arguments, 30);
 }
 
-nlohmann::json plan_json(const std::string& arguments) {
-  const CommandResult result = plan(arguments + " --json -");
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  return nlohmann::json::parse(result.output, nullptr, false);
-}
-
-void expect_facts(const CommandResult& result, int exit_code,
-                  std::initializer_list<std::string_view> facts) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.output;
-  for (const std::string_view fact : facts) {
-    EXPECT_NE(result.output.find(fact), std::string::npos) << "no \"" << fact << "\" in:\n"
-                                                           << result.output;
-  }
-}
-
-std::string read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
+nlohmann::json plan_time_json(const std::string& arguments) {
+  return parsed(plan_time(arguments + " --json -"));
 }
 
 TEST(PlanTime, NoLineIsWiderThanAHundredColumns) {
@@ -55,7 +38,7 @@ TEST(PlanTime, NoLineIsWiderThanAHundredColumns) {
         std::string("search --model mixtral-8x7b --gpus 64 --gpu A100-80GB"),
         std::string("validate --all"), std::string("step --help"), std::string("cost --help"),
         std::string("search --help"), std::string("validate --help")}) {
-    const CommandResult result = plan(arguments);
+    const CommandResult result = plan_time(arguments);
     EXPECT_EQ(result.exit_code, 0) << arguments;
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);) {
@@ -65,14 +48,14 @@ TEST(PlanTime, NoLineIsWiderThanAHundredColumns) {
 }
 
 TEST(PlanStep, SaysWhereTheTimeGoes) {
-  expect_facts(plan("step" + llama_405b), 0,
+  expect_facts(plan_time("step" + llama_405b), 0,
                {"Step of llama-3-405b (406B parameters) on 16384 H100-80GB", "--tensor", "bubble",
                 "reduce_scatter", "tokens/s", "MFU", "HFU", "megatron", "sustained",
                 "of matmul_share", "fitted: "});
 }
 
 TEST(PlanStep, ItsPartsAddUp) {
-  const nlohmann::json json = plan_json("step" + llama_405b);
+  const nlohmann::json json = plan_time_json("step" + llama_405b);
   double sum = 0;
   for (const auto& part : json["parts"]) {
     sum += part["exposed_s"].get<double>();
@@ -88,14 +71,14 @@ TEST(PlanStep, ItsPartsAddUp) {
 }
 
 TEST(PlanStep, RecomputationIsInHfuAndNotInMfu) {
-  const nlohmann::json with = plan_json("step --recompute full" + llama_8b);
+  const nlohmann::json with = plan_time_json("step --recompute full" + llama_8b);
   EXPECT_GT(with["hfu"].get<double>(), 1.2 * with["mfu"].get<double>());
-  const nlohmann::json without = plan_json("step" + llama_8b);
+  const nlohmann::json without = plan_time_json("step" + llama_8b);
   EXPECT_EQ(without["hfu"], without["mfu"]);
 }
 
 TEST(PlanStep, SaysWhenItDoesNotFit) {
-  expect_facts(plan("step --model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
+  expect_facts(plan_time("step --model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
                {"of 80.0 GB: it does not fit"});
 }
 
@@ -106,9 +89,9 @@ TEST(PlanStep, TheHardwareFileDecides) {
                                            "source": "one card of 400 Gb/s"}]})";
   const std::string layout =
       " --model llama-3-8b --gpus 64 --sharding fsdp --gpu H100-80GB --hardware " + path;
-  const nlohmann::json slow = plan_json("step" + layout);
+  const nlohmann::json slow = plan_time_json("step" + layout);
   const nlohmann::json fast =
-      plan_json("step --model llama-3-8b --gpus 64 --sharding fsdp --gpu H100-80GB");
+      plan_time_json("step --model llama-3-8b --gpus 64 --sharding fsdp --gpu H100-80GB");
   EXPECT_GT(slow["seconds"].get<double>(), fast["seconds"].get<double>());
   bool said = false;
   for (const auto& constant : slow["constants"]) {
@@ -119,40 +102,40 @@ TEST(PlanStep, TheHardwareFileDecides) {
   // plan memory reads the same file.
   std::ofstream(path) << R"({"machines": [{"name": "X1-96GB", "like": "H100-80GB",
                                            "memory": "96GB", "source": "its datasheet"}]})";
-  expect_facts(plan("memory --model llama-3-8b --gpus 8 --gpu X1-96GB --hardware " + path), 0,
+  expect_facts(plan_time("memory --model llama-3-8b --gpus 8 --gpu X1-96GB --hardware " + path), 0,
                {"X1-96GB", "its datasheet"});
 }
 
 TEST(PlanCost, TwoTrainingsTakeWhatWasPublished) {
   // Model card of Llama 3.1: 30.84M hours; DeepSeek-V3, table 1: 2,664K hours, $5.328M.
-  const nlohmann::json llama = plan_json("cost --tokens 15.6T" + llama_405b);
+  const nlohmann::json llama = plan_time_json("cost --tokens 15.6T" + llama_405b);
   EXPECT_NEAR(llama["cost"]["expected"]["gpu_hours"].get<double>() / 30.84e6, 1, 0.1);
   EXPECT_LT(llama["cost"]["high"]["days"], llama["cost"]["expected"]["days"]);
   EXPECT_LT(llama["cost"]["expected"]["days"], llama["cost"]["low"]["days"]);
-  const nlohmann::json deepseek = plan_json("cost --tokens 14.8T" + deepseek_v3);
+  const nlohmann::json deepseek = plan_time_json("cost --tokens 14.8T" + deepseek_v3);
   EXPECT_NEAR(deepseek["cost"]["expected"]["dollars"].get<double>() / 5.328e6, 1, 0.2);
 }
 
 TEST(PlanCost, SaysWhenItDoesNotFit) {
-  expect_facts(plan("cost --tokens 1B --model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
+  expect_facts(plan_time("cost --tokens 1B --model llama-3-70b --gpus 8 --gpu H100-80GB"), 0,
                {"It does not fit: ", "of 80.0 GB"});
-  EXPECT_TRUE(plan_json("cost --tokens 1B" + llama_8b)["fits"]);
+  EXPECT_TRUE(plan_time_json("cost --tokens 1B" + llama_8b)["fits"]);
 }
 
 TEST(PlanCost, WithoutAPriceThereAreNoDollars) {
   const std::string v100 =
       "cost --tokens 1B --model gpt2 --gpus 8 --gpu V100-32GB --dtype f16 --global-batch 64";
-  expect_facts(plan(v100), 0, {"no dollars without one", "unknown"});
-  EXPECT_TRUE(plan_json(v100)["cost"]["expected"]["dollars"].is_null());
-  EXPECT_GT(plan_json(v100 + " --price 2")["cost"]["expected"]["dollars"], 0);
+  expect_facts(plan_time(v100), 0, {"no dollars without one", "unknown"});
+  EXPECT_TRUE(plan_time_json(v100)["cost"]["expected"]["dollars"].is_null());
+  EXPECT_GT(plan_time_json(v100 + " --price 2")["cost"]["expected"]["dollars"], 0);
 }
 
 TEST(PlanSearch, RanksWhatFitsAndCountsWhatDoesNot) {
-  expect_facts(plan("search --model llama-3-70b --gpus 64 --gpu H100-80GB --explain"), 0,
+  expect_facts(plan_time("search --model llama-3-70b --gpus 64 --gpu H100-80GB --explain"), 0,
                {"layouts weighed in", "more than the GPU's memory", "nearest: ", "mpiexec -n ",
                 "ringworld train", "llama-tiny"});
   const nlohmann::json json =
-      plan_json("search --model llama-3-70b --gpus 64 --gpu H100-80GB --tokens 1T");
+      plan_time_json("search --model llama-3-70b --gpus 64 --gpu H100-80GB --tokens 1T");
   const auto& of_gpus = json["searched"][0];
   double last = 0;
   for (const auto& found : of_gpus["best"]) {
@@ -170,8 +153,8 @@ TEST(PlanSearch, RanksWhatFitsAndCountsWhatDoesNot) {
 
 TEST(PlanSearch, ARangeIsRankedByTimeOrCost) {
   const std::string range = "search --model llama-3-8b --gpus 8..64 --gpu H100-80GB ";
-  EXPECT_EQ(plan_json(range + "--rank time")["searched"][0]["gpus"], 64);
-  const nlohmann::json cost = plan_json(range + "--rank cost");
+  EXPECT_EQ(plan_time_json(range + "--rank time")["searched"][0]["gpus"], 64);
+  const nlohmann::json cost = plan_time_json(range + "--rank cost");
   double last = 0;
   for (const auto& one : cost["searched"]) {
     const double hours = one["best"][0]["gpu_hours"];
@@ -181,7 +164,7 @@ TEST(PlanSearch, ARangeIsRankedByTimeOrCost) {
 }
 
 TEST(PlanSearch, WeighsAHundredThousandForTheLargest) {
-  const nlohmann::json json = plan_json(
+  const nlohmann::json json = plan_time_json(
       "search --model llama-3-405b --gpus 16384 --gpu H100-80GB --global-batch 2048 "
       "--sequence-length 8192");
   EXPECT_GE(json["weighed"].get<std::int64_t>(), 100'000);
@@ -193,7 +176,7 @@ struct Small {
   std::string arguments;
 };
 Small small_command(const std::string& search) {
-  std::string output = plan("search " + search).output;
+  std::string output = plan_time("search " + search).output;
   const std::string launcher = "mpiexec -n ";
   const std::string program = " ringworld ";
   const std::size_t at = output.find(launcher);
@@ -239,15 +222,15 @@ TEST(PlanSearch, TheSmallCommandRuns) {
 }
 
 TEST(PlanSearch, NothingFitsIsAFailure) {
-  expect_facts(plan("search --model llama-3-405b --gpus 8 --gpu T4-16GB --dtype f16"), 1,
+  expect_facts(plan_time("search --model llama-3-405b --gpus 8 --gpu T4-16GB --dtype f16"), 1,
                {"8 GPUs: nothing fits", "more than the GPU's memory"});
 }
 
 TEST(PlanValidate, MeetsItsLimits) {
   expect_facts(
-      plan("validate"), 0,
+      plan_time("validate"), 0,
       {"Megatron-LM, table 1", "within limits", "within rounding", "left out", "they are met"});
-  const nlohmann::json json = plan_json("validate");
+  const nlohmann::json json = plan_time_json("validate");
   EXPECT_TRUE(json["passes"]);
   EXPECT_LT(json["mean_left_out_error"].get<double>(), 0.08);
 }
@@ -258,7 +241,7 @@ TEST(PlanValidate, AWrongMachineFails) {
   const std::string path = directory.path("wrong.json");
   std::ofstream(path) << R"({"machines": [{"name": "A100-80GB", "sustained": 0.5,
                                            "source": "planted"}]})";
-  expect_facts(plan("validate --hardware " + path), 1, {"BEYOND LIMITS", "NOT MET"});
+  expect_facts(plan_time("validate --hardware " + path), 1, {"BEYOND LIMITS", "NOT MET"});
 }
 
 TEST(PlanTime, DrawsItsCharts) {
@@ -266,8 +249,8 @@ TEST(PlanTime, DrawsItsCharts) {
   for (const std::string& arguments :
        {"step" + llama_405b, "cost --tokens 15.6T" + llama_405b, "cost --tokens 1B" + llama_8b}) {
     const std::string path = directory.path("chart.svg");
-    EXPECT_EQ(plan(arguments + " --svg " + path).exit_code, 0);
-    EXPECT_EQ(malformed(read(path)), "") << arguments;
+    EXPECT_EQ(plan_time(arguments + " --svg " + path).exit_code, 0);
+    EXPECT_EQ(malformed(content_of(path)), "") << arguments;
   }
 }
 
@@ -302,7 +285,7 @@ TEST(PlanTime, RefusesBadInputWithOneMessage) {
       {"stop", {"'stop'", "did you mean step?", "plan validate"}},
       {"", {"what to plan is missing"}}};
   for (const Bad& bad : cases) {
-    const CommandResult result = plan(bad.arguments);
+    const CommandResult result = plan_time(bad.arguments);
     EXPECT_EQ(result.exit_code, 2) << bad.arguments << "\n" << result.output;
     EXPECT_EQ(result.output.rfind("ringworld: ", 0), 0u) << result.output;
     for (const std::string& said : bad.said) {
@@ -311,7 +294,7 @@ TEST(PlanTime, RefusesBadInputWithOneMessage) {
           << result.output;
     }
   }
-  expect_facts(plan("step --model llama-3-8b --gpu H100-80GB --hardware /nowhere.json"), 3,
+  expect_facts(plan_time("step --model llama-3-8b --gpu H100-80GB --hardware /nowhere.json"), 3,
                {"'/nowhere.json'", "cannot be read"});
 }
 

@@ -12,21 +12,12 @@
 namespace ringworld {
 namespace {
 
-CommandResult show(const std::string& arguments) {
+CommandResult show_pipeline(const std::string& arguments) {
   return run_alone("show pipeline " + arguments);
 }
 
-void expect_facts(const CommandResult& result, int exit_code,
-                  std::initializer_list<std::string_view> facts) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.output;
-  for (const std::string_view fact : facts) {
-    EXPECT_NE(result.output.find(fact), std::string::npos) << "no \"" << fact << "\" in:\n"
-                                                           << result.output;
-  }
-}
-
 TEST(ShowPipeline, OneForwardOneBackward) {
-  expect_facts(show("--schedule 1f1b --stages 4 --micro-batches 8"), 0,
+  expect_facts(show_pipeline("--schedule 1f1b --stages 4 --micro-batches 8"), 0,
                {"1f1b, 4 stages, 8 micro-batches\n",
                 "\nstage 0  F0F1F2F3............B0--F4B1--F5B2--F6B3--F7B4--..B5--..B6--..B7--\n",
                 "\nstage 3  ......F0B0--F1B1--F2B2--F3B3--F4B4--F5B5--F6B6--F7B7--............\n",
@@ -36,15 +27,15 @@ TEST(ShowPipeline, OneForwardOneBackward) {
 }
 
 TEST(ShowPipeline, TheOtherSchedules) {
-  expect_facts(show("--schedule fill-drain"), 0,
+  expect_facts(show_pipeline("--schedule fill-drain"), 0,
                {"27.3 % of the total", "live at peak   8 on every stage\n"});
   expect_facts(
-      show("--schedule interleaved-1f1b --chunks 2"), 0,
+      show_pipeline("--schedule interleaved-1f1b --chunks 2"), 0,
       {"2 chunks on each stage", "bubble         4.5: 18.8 % over ideal, 15.8 % of the total",
        "live at peak   5.5 4.5 3.5 2.5\n"});
-  expect_facts(show("--schedule zb-h1"), 0,
+  expect_facts(show_pipeline("--schedule zb-h1"), 0,
                {"(p - 1)(TF + TB - TW) = 3\n", "11.1 % of the total", "whole        4 3 2 1\n"});
-  expect_facts(show("--schedule zb-h2 --micro-batches 6"), 0,
+  expect_facts(show_pipeline("--schedule zb-h2 --micro-batches 6"), 0,
                {"longest stage", "but only for m >= 2 p - 1"});
 }
 
@@ -52,19 +43,20 @@ TEST(ShowPipeline, FewerMicroBatchesThanStages) {
   const char* shares[] = {"75.0 %", "60.0 %", "50.0 %", "42.9 %", "37.5 %"};
   for (const std::string schedule : {"fill-drain", "1f1b"}) {
     for (int m = 1; m <= 5; ++m) {
-      expect_facts(show("--schedule " + schedule + " --micro-batches " + std::to_string(m)), 0,
-                   {std::string(shares[m - 1]) + " of the total"});
+      expect_facts(
+          show_pipeline("--schedule " + schedule + " --micro-batches " + std::to_string(m)), 0,
+          {std::string(shares[m - 1]) + " of the total"});
     }
   }
 }
 
 TEST(ShowPipeline, TakesMeasuredTimes) {
-  expect_facts(show("--schedule zb-h2 --stages 8 --micro-batches 24 --forward-time 18.522 "
-                    "--backward-input-time 18.086 --backward-weight-time 9.337"),
+  expect_facts(show_pipeline("--schedule zb-h2 --stages 8 --micro-batches 24 --forward-time 18.522 "
+                             "--backward-input-time 18.086 --backward-weight-time 9.337"),
                0, {"(p - 1)(TF + TB - 2 TW) = 125.538\n", "its bubble     125.538: "});
-  expect_facts(show("--schedule 1f1b --stages 8 --micro-batches 24 --forward-time 18.522 "
-                    "--backward-input-time 18.086 --backward-weight-time 9.337 "
-                    "--communication-time 0.601"),
+  expect_facts(show_pipeline("--schedule 1f1b --stages 8 --micro-batches 24 --forward-time 18.522 "
+                             "--backward-input-time 18.086 --backward-weight-time 9.337 "
+                             "--communication-time 0.601"),
                0, {"24.3 % of the total", "without communication"});
 }
 
@@ -73,7 +65,7 @@ TEST(ShowPipeline, FitsATerminal) {
        {"", "--schedule interleaved-1f1b --stages 8 --micro-batches 64 --chunks 3",
         "--schedule zb-h2 --stages 8 --micro-batches 9 --communication-time 0.3",
         "--stages 64 --micro-batches 512"}) {
-    const CommandResult result = show(arguments);
+    const CommandResult result = show_pipeline(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);) {
@@ -85,8 +77,8 @@ TEST(ShowPipeline, FitsATerminal) {
 TEST(ShowPipeline, WritesFiles) {
   const TemporaryDirectory directory;
   const std::string base = directory.path() + "/pipeline";
-  expect_facts(show("--schedule zb-h1 --svg " + base + ".svg --trace " + base + ".trace --json " +
-                    base + ".json"),
+  expect_facts(show_pipeline("--schedule zb-h1 --svg " + base + ".svg --trace " + base +
+                             ".trace --json " + base + ".json"),
                0, {"Proof: right"});
   const auto text_of = [&](const std::string& suffix) {
     std::ostringstream text;
@@ -101,7 +93,7 @@ TEST(ShowPipeline, WritesFiles) {
 }
 
 TEST(ShowPipeline, JsonHoldsEverything) {
-  const CommandResult result = show("--stages 4 --micro-batches 8 --json -");
+  const CommandResult result = show_pipeline("--stages 4 --micro-batches 8 --json -");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const auto json = nlohmann::json::parse(result.output);
   EXPECT_EQ(json["schema"], "ringworld.show_pipeline");
@@ -124,11 +116,11 @@ TEST(ShowPipeline, TakesOptionsFromAFile) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/run.toml";
   std::ofstream(path) << "stages = 3\n[show]\nranks = 5\n[\"show pipeline\"]\nmicro-batches = 5\n";
-  expect_facts(show("--config " + path), 0, {"1f1b, 3 stages, 5 micro-batches\n"});
+  expect_facts(show_pipeline("--config " + path), 0, {"1f1b, 3 stages, 5 micro-batches\n"});
 }
 
 TEST(ShowPipeline, Help) {
-  expect_facts(show("--help"), 0,
+  expect_facts(show_pipeline("--help"), 0,
                {"Usage: ringworld show pipeline", "--backward-weight-time", "zb-h2", "Qi et al."});
   expect_facts(run_alone("show --help"), 0, {"ringworld show pipeline --help"});
 }
@@ -157,7 +149,7 @@ TEST(ShowPipeline, WhatCannotBeShownIsRefusedOnce) {
 
 TEST(ShowPipeline, AFileThatCannotBeWrittenIsNamedFirst) {
   for (const std::string option : {"--svg", "--trace", "--json"}) {
-    const CommandResult result = show(option + " /no/such/place");
+    const CommandResult result = show_pipeline(option + " /no/such/place");
     expect_facts(result, 3, {option, "/no/such/place"});
     EXPECT_EQ(result.output.find("Proof"), std::string::npos);
   }

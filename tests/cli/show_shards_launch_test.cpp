@@ -11,29 +11,20 @@
 namespace ringworld {
 namespace {
 
-CommandResult show(const std::string& arguments) {
+CommandResult show_shards(const std::string& arguments) {
   return run_alone("show shards " + arguments);
 }
 
-void expect_facts(const CommandResult& result, int exit_code,
-                  std::initializer_list<std::string_view> facts) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.output;
-  for (const std::string_view fact : facts) {
-    EXPECT_NE(result.output.find(fact), std::string::npos) << "no \"" << fact << "\" in:\n"
-                                                           << result.output;
-  }
-}
-
 TEST(ShowShards, SaysWhoHoldsWhat) {
-  expect_facts(show("--world 4 --strategy ddp"), 0,
+  expect_facts(show_shards("--world 4 --strategy ddp"), 0,
                {"ddp on dp=4,pp=1,tp=1: gpt2-tiny in f32, adamw\n", "\nwte.weight (256, 128)\n",
                 "  PGO  ranks 0-3  replica x4  512.00 KiB  all of (256, 128)\n"});
-  expect_facts(show("--world 4 --strategy zero1"), 0,
+  expect_facts(show_shards("--world 4 --strategy zero1"), 0,
                {"  PG-  ranks 0-3  replica x4  256.00 KiB  all of (256, 128)\n",
                 "  --O  rank  3    shard        64.00 KiB  elements 24576:32768 of (256, 128)\n",
                 "copies of the model        4.00       4.00       1.00\n"});
   // A world that is not given is the mesh's.
-  expect_facts(show("--mesh dp=2,tp=2 --strategy fsdp --sequence-parallel"), 0,
+  expect_facts(show_shards("--mesh dp=2,tp=2 --strategy fsdp --sequence-parallel"), 0,
                {"fsdp on dp=2,pp=1,tp=2 with sequence parallelism", "of these elements"});
 }
 
@@ -43,7 +34,7 @@ TEST(ShowShards, FitsATerminal) {
         "--model gpt2-xl --strategy fsdp --mesh dp=3,pp=2,tp=5 --precision bf16",
         "--model llama-3-70b --strategy zero1 --mesh dp=2,tp=8",
         "--strategy fsdp --world 64 --tensor h.1.mlp.c_fc.weight"}) {
-    const CommandResult result = show(arguments);
+    const CommandResult result = show_shards(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);) {
@@ -57,7 +48,7 @@ TEST(ShowShards, HoldsWhatADryRunDoes) {
   for (const std::string options :
        {"--strategy ddp --mesh tp=4", "--strategy zero2 --precision bf16",
         "--strategy fsdp --mesh dp=2,pp=2,tp=1"}) {
-    const CommandResult shown = show(options + " --world 4 --json -");
+    const CommandResult shown = show_shards(options + " --world 4 --json -");
     ASSERT_EQ(shown.exit_code, 0) << shown.output;
     const auto map = nlohmann::json::parse(shown.output);
     ASSERT_EQ(map.at("ranks").size(), 4u);
@@ -75,7 +66,7 @@ TEST(ShowShards, HoldsWhatADryRunDoes) {
 
 TEST(ShowShards, JsonHoldsEverySlice) {
   const CommandResult result =
-      show("--mesh dp=2,tp=2 --strategy zero1 --tensor h.0.attn.c_attn.weight --json -");
+      show_shards("--mesh dp=2,tp=2 --strategy zero1 --tensor h.0.attn.c_attn.weight --json -");
   ASSERT_EQ(result.exit_code, 0) << result.output;
   const auto json = nlohmann::json::parse(result.output);
   EXPECT_EQ(json["schema"], "ringworld.show_shards");
@@ -99,7 +90,7 @@ TEST(ShowShards, JsonHoldsEverySlice) {
 TEST(ShowShards, DrawsAPage) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("shards.html");
-  expect_facts(show("--world 3 --strategy zero1 --html " + path), 0, {"wte.weight"});
+  expect_facts(show_shards("--world 3 --strategy zero1 --html " + path), 0, {"wte.weight"});
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   const std::string page = text.str();
@@ -117,11 +108,11 @@ TEST(ShowShards, DrawsAPage) {
 TEST(ShowShards, TakesOptionsFromAFile) {
   const TemporaryDirectory directory;
   const std::string path = directory.write("run.toml", "[\"show shards\"]\nstrategy = \"zero2\"\n");
-  expect_facts(show("--config " + path + " --world 2"), 0, {"zero2 on dp=2,pp=1,tp=1"});
+  expect_facts(show_shards("--config " + path + " --world 2"), 0, {"zero2 on dp=2,pp=1,tp=1"});
 }
 
 TEST(ShowShards, Help) {
-  expect_facts(show("--help"), 0,
+  expect_facts(show_shards("--help"), 0,
                {"Usage: ringworld show shards", "--tensor", "--shard-group", "--html"});
   expect_facts(run_alone("show --help"), 0, {"ringworld show shards --help"});
 }
@@ -155,7 +146,7 @@ TEST(ShowShards, WhatCannotBeShownIsRefusedOnce) {
 
 TEST(ShowShards, AFileThatCannotBeWrittenIsNamedFirst) {
   for (const std::string option : {"--html", "--json"}) {
-    const CommandResult result = show(option + " /no/such/place");
+    const CommandResult result = show_shards(option + " /no/such/place");
     expect_facts(result, 3, {option, "/no/such/place"});
     EXPECT_EQ(result.output.find("PGO"), std::string::npos);
   }

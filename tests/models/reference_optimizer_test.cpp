@@ -16,7 +16,7 @@ struct Precision {
 class ReferenceOptimizer : public testing::TestWithParam<Precision> {
  protected:
   void SetUp() override {
-    std::ifstream file(std::string(RINGWORLD_FIXTURES) + "/optimizer.json");
+    std::ifstream file(RINGWORLD_SOURCE_DIR "/tests/models/fixtures/optimizer.json");
     ASSERT_TRUE(file);
     fixture_ = nlohmann::json::parse(file);
   }

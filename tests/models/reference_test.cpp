@@ -19,7 +19,7 @@ class Reference : public testing::TestWithParam<Case> {};
 
 TEST_P(Reference, LossesAndGradientsAreThoseOfPyTorch) {
   const Case& c = GetParam();
-  std::ifstream file(std::string(RINGWORLD_FIXTURES) + "/" + c.fixture);
+  std::ifstream file(std::string(RINGWORLD_SOURCE_DIR "/tests/models/fixtures/") + c.fixture);
   ASSERT_TRUE(file) << c.fixture;
   const nlohmann::json fixture = nlohmann::json::parse(file);
 

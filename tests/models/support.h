@@ -13,12 +13,9 @@
 
 #include "models/model.h"
 #include "runtime/backend.h"
+#include "tests/support/backend.h"
 
 namespace ringworld {
-
-inline std::unique_ptr<Backend> make_test_backend() {
-  return make_cpu_backend(Device::create({.poison = true}), /*threads=*/1);
-}
 
 inline Tensor upload_ints(Backend& backend, const Shape& shape,
                           const std::vector<std::int32_t>& values) {

@@ -11,16 +11,13 @@
 
 #include "runtime/error.h"
 #include "tests/parallel/toy_model.h"
+#include "tests/support/backend.h"
 #include "tests/support/expect_error.h"
 #include "training/gradient_step.h"
 #include "training/optimizer.h"
 
 namespace ringworld {
 namespace {
-
-std::unique_ptr<Backend> make_test_backend() {
-  return make_cpu_backend(Device::create({.poison = true}), /*threads=*/1);
-}
 
 // One rank with everything it needs, on a thread.
 struct Rank {

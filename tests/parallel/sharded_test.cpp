@@ -8,6 +8,7 @@
 
 #include "runtime/error.h"
 #include "tests/parallel/toy_model.h"
+#include "tests/support/backend.h"
 #include "tests/support/expect_error.h"
 #include "training/gradient_step.h"
 #include "training/parity.h"
@@ -16,19 +17,15 @@
 namespace ringworld {
 namespace {
 
-std::unique_ptr<Backend> make_test_backend() {
-  return make_cpu_backend(Device::create({.poison = true}), /*threads=*/1);
-}
-
 // An odd little GPT: its sizes divide nothing, its output layer is tied to its embedding.
-ModelOptions odd_gpt() {
+ModelOptions odd_tied_gpt() {
   return {
       .name = "gpt2-tiny", .layers = 3, .heads = 3, .width = 15, .vocabulary = 11, .context = 6};
 }
 
 ParityOptions row(int ranks, int accumulation, StrategyOptions strategy,
                   DType precision = DType::f64) {
-  return {.training = {.model = odd_gpt(),
+  return {.training = {.model = odd_tied_gpt(),
                        .precision = precision,
                        .strategy = std::move(strategy),
                        .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw
@@ -198,7 +195,7 @@ TEST(Sharded, LossesOfTwentyStepsAreThoseOfASingleProcess) {
     ModelOptions model;
     DType precision;
   };
-  ModelOptions narrow = odd_gpt();
+  ModelOptions narrow = odd_tied_gpt();
   narrow.width = 4;
   narrow.heads = 1;
   const Trained all[] = {{narrow, DType::f64},
@@ -255,7 +252,7 @@ TEST(Sharded, LossesOfTwentyStepsAreThoseOfASingleProcess) {
 // What is whole for a while: with no prefetch the values of a unit and of the tied weight, and the
 // gradients of one unit at work and one that is being reduced.
 TEST(Sharded, HoldsAFewUnitsWhole) {
-  ModelOptions deep = odd_gpt();
+  ModelOptions deep = odd_tied_gpt();
   deep.layers = 6;
   run_on_threads(2, [&](Transport& transport) {
     const auto backend = make_test_backend();
@@ -289,7 +286,7 @@ TEST(Sharded, MovesEachGroupOncePerPass) {
   run_on_threads(3, [](Transport& transport) {
     const auto backend = make_test_backend();
     Communicator communicator(transport, *backend);
-    const auto model = make_model(odd_gpt(), DType::f64);
+    const auto model = make_model(odd_tied_gpt(), DType::f64);
     const auto strategy = make_strategy({.name = "fsdp"}, *model, *backend, communicator, 1);
     const TokenDataset data = whole_dataset(TokenStream::synthetic(11, 100, 3), 6);
     const std::int64_t sample[] = {transport.rank()};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,8 @@ class ToyUnit : public Unit {
   Forward forward_;
   Backward backward_;
 };
+
+inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 // Losses that are all zero, one a token.
 inline Tensor no_loss(Backend& backend, const Batch& batch) {

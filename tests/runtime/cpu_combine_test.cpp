@@ -6,7 +6,7 @@
 namespace ringworld {
 namespace {
 
-constexpr std::int64_t sizes[] = {0, 1, 3, 7, 65, 130, 49999};
+constexpr std::int64_t counts[] = {0, 1, 3, 7, 65, 130, 49999};
 const double nan_value = std::numeric_limits<double>::quiet_NaN();
 
 double combined(double a, double b, ReduceOp op) {
@@ -35,7 +35,7 @@ TEST(CpuCombine, EveryOperationOnEveryDtypeIsExactWhereTheFormatIs) {
     for (const DType dtype : all_dtypes) {
       for (const ReduceOp op : all_reduce_ops) {
         SCOPED_TRACE(std::string(name_of(dtype)) + " " + std::string(name_of(op)));
-        for (const std::int64_t n : sizes) {
+        for (const std::int64_t n : counts) {
           const Values a = small_numbers(n, 1);
           const Values b = small_numbers(n, 2);
           Values expected(a.size());
@@ -139,7 +139,7 @@ TEST(CpuDivide, IntegersTruncateTowardsZeroAndFloatsAreRoundedOnce) {
   for_each_backend([](Backend& backend) {
     for (const DType dtype : all_dtypes) {
       SCOPED_TRACE(std::string(name_of(dtype)));
-      for (const std::int64_t n : sizes) {
+      for (const std::int64_t n : counts) {
         for (const std::int64_t divisor : {1, 3, -7, 1000}) {
           Values expected = small_numbers(n, 1);
           const Tensor x = tensor_of(backend, dtype, Shape{n}, expected);

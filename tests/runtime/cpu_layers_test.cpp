@@ -5,10 +5,6 @@
 namespace ringworld {
 namespace {
 
-std::size_t at(std::int64_t row, std::int64_t column, std::int64_t width) {
-  return static_cast<std::size_t>(row * width + column);
-}
-
 // --- Embedding ----------------------------------------------------------------------------------
 
 struct EmbeddingCase {
@@ -102,7 +98,6 @@ struct MatrixCase {
   std::int64_t rows, width;
 };
 constexpr MatrixCase norms[] = {{0, 4}, {1, 1}, {3, 7}, {5, 65}, {2, 768}, {67, 1031}};
-constexpr double epsilon = 1e-5;
 
 struct Norm {
   double mean = 0;

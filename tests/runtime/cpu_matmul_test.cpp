@@ -3,17 +3,17 @@
 namespace ringworld {
 namespace {
 
-struct Case {
+struct Product {
   std::int64_t m, n, k;
 };
 
 // Empty axes, vectors, odd sizes, and both ways of cutting a product for several threads.
-constexpr Case cases[] = {{0, 3, 2},  {3, 0, 2},  {2, 3, 0},   {1, 1, 1},     {3, 7, 5},
-                          {65, 1, 7}, {1, 65, 3}, {7, 13, 65}, {131, 67, 71}, {67, 257, 65}};
+constexpr Product products[] = {{0, 3, 2},  {3, 0, 2},  {2, 3, 0},   {1, 1, 1},     {3, 7, 5},
+                                {65, 1, 7}, {1, 65, 3}, {7, 13, 65}, {131, 67, 71}, {67, 257, 65}};
 
 TEST(CpuMatmul, AllTransposesWithAndWithoutAccumulation) {
   for_each_gradient_configuration([](Backend& backend, DType dtype, DType out_dtype) {
-    for (const Case& c : cases) {
+    for (const Product& c : products) {
       for (int options = 0; options < 8; ++options) {
         const MatmulOptions o{.transpose_a = (options & 1) != 0,
                               .transpose_b = (options & 2) != 0,
@@ -77,7 +77,7 @@ TEST(CpuMatmul, TilesOf16BitProductsJoin) {
     return tensor_of(backend, dtype, shape, values);
   };
   // Several tiles by rows and depth, by columns and depth, and, for two of the options, by both.
-  for (const Case& c : {Case{530, 9, 1030}, Case{9, 1030, 1030}, Case{515, 2050, 3}}) {
+  for (const Product& c : {Product{530, 9, 1030}, Product{9, 1030, 1030}, Product{515, 2050, 3}}) {
     for (int options = 0; options < 8; options += c.k == 3 ? 7 : 1) {
       const MatmulOptions o{.transpose_a = (options & 1) != 0,
                             .transpose_b = (options & 2) != 0,
@@ -128,8 +128,8 @@ TEST(CpuMatmul, WorkspaceIsForTilesNotForOperands) {
 
 TEST(CpuRows, FillRowsAndSumRows) {
   for_each_gradient_configuration([](Backend& backend, DType dtype, DType sum_dtype) {
-    for (const Case& c : {Case{0, 3, 0}, Case{3, 0, 0}, Case{1, 1, 0}, Case{3, 7, 0},
-                          Case{129, 1031, 0}, Case{6, 2500, 0}}) {
+    for (const Product& c : {Product{0, 3, 0}, Product{3, 0, 0}, Product{1, 1, 0}, Product{3, 7, 0},
+                             Product{129, 1031, 0}, Product{6, 2500, 0}}) {
       const Tensor bias = random_tensor(backend, dtype, Shape{c.n}, 1);
       const Values bias_values = backend.download_values(bias);
       const Tensor filled = backend.empty(dtype, Shape{c.m, c.n}, Category::activations);

@@ -3,15 +3,10 @@
 namespace ringworld {
 namespace {
 
-struct Case {
+struct Rows {
   std::int64_t rows, width;
 };
-constexpr Case cases[] = {{0, 4}, {1, 1}, {3, 7}, {5, 65}, {2, 768}, {67, 1031}};
-constexpr double epsilon = 1e-5;
-
-std::size_t at(std::int64_t row, std::int64_t column, std::int64_t width) {
-  return static_cast<std::size_t>(row * width + column);
-}
+constexpr Rows row_sizes[] = {{0, 4}, {1, 1}, {3, 7}, {5, 65}, {2, 768}, {67, 1031}};
 
 double inverse_rms_of(const Values& x, std::int64_t row, std::int64_t width) {
   double squares = 0;
@@ -30,7 +25,7 @@ Values magnitudes_of(Values x) {
 
 TEST(CpuRmsNorm, ForwardAndBackward) {
   for_each_gradient_configuration([](Backend& backend, DType dtype, DType gradient) {
-    for (const Case& c : cases) {
+    for (const Rows& c : row_sizes) {
       SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width);
       const Shape shape{c.rows, c.width};
       const Tensor x = random_tensor(backend, dtype, shape, 1);

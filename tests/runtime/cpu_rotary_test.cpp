@@ -6,18 +6,18 @@
 namespace ringworld {
 namespace {
 
-struct Case {
+struct Heads {
   std::int64_t batch, length;
   int heads;
   std::int64_t head_size, width;
 };
 // Nothing, one token, rows with more than what is turned, odd numbers, enough for three threads.
-constexpr Case cases[] = {
+constexpr Heads heads_of_rows[] = {
     {0, 3, 2, 4, 8}, {1, 1, 1, 2, 2}, {2, 5, 3, 6, 25}, {1, 7, 2, 34, 68}, {2, 400, 3, 16, 80}};
 constexpr double theta = 1e4;
 
 // A pair is a complex number, and to turn it is to multiply it by e^(i angle).
-Values turned(const Case& c, Values x, int sign) {
+Values turned(const Heads& c, Values x, int sign) {
   const std::int64_t half = c.head_size / 2;
   for (std::int64_t row = 0; row < c.batch * c.length; ++row) {
     for (std::int64_t head = 0; head < c.heads; ++head) {
@@ -38,7 +38,7 @@ Values turned(const Case& c, Values x, int sign) {
 
 TEST(CpuRotary, TurnsByTheDefinitionBothWays) {
   for_each_configuration([](Backend& backend, DType dtype) {
-    for (const Case& c : cases) {
+    for (const Heads& c : heads_of_rows) {
       for (const int sign : {1, -1}) {
         SCOPED_TRACE(testing::Message() << c.length << " x " << c.width << ", sign " << sign);
         const Tensor x = random_tensor(backend, dtype, Shape{c.batch, c.length, c.width}, 1);

@@ -21,6 +21,14 @@ inline constexpr DType floating_dtypes[] = {DType::f64, DType::f32, DType::bf16,
 
 using Values = std::vector<double>;
 
+// What norms add below the root.
+inline constexpr double epsilon = 1e-5;
+
+// Where element (row, column) of rows of `width` is.
+inline std::size_t at(std::int64_t row, std::int64_t column, std::int64_t width) {
+  return static_cast<std::size_t>(row * width + column);
+}
+
 inline std::unique_ptr<Backend> poisoned_backend(int threads) {
   return make_cpu_backend(Device::create({.budget = Bytes(0), .poison = true}), threads);
 }

@@ -3,11 +3,11 @@
 namespace ringworld {
 namespace {
 
-struct Case {
+struct Gates {
   std::int64_t rows, width;
 };
 // Nothing, less than a vector, odd, and enough for three threads with a remainder.
-constexpr Case cases[] = {{0, 3}, {1, 1}, {3, 7}, {5, 65}, {53, 1009}};
+constexpr Gates gates[] = {{0, 3}, {1, 1}, {3, 7}, {5, 65}, {53, 1009}};
 
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
@@ -15,7 +15,7 @@ double sigmoid(double x) {
 
 TEST(CpuSwiglu, ForwardAndBackward) {
   for_each_configuration([](Backend& backend, DType dtype) {
-    for (const Case& c : cases) {
+    for (const Gates& c : gates) {
       SCOPED_TRACE(testing::Message() << c.rows << " x " << c.width);
       const Tensor x = random_tensor(backend, dtype, Shape{c.rows, 2 * c.width}, 1, 3);
       const Tensor dy = random_tensor(backend, dtype, Shape{c.rows, c.width}, 2);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/text.h"
+
 namespace ringworld {
 
 // Empty for well-formed XML of elements, attributes and text; else what is wrong. Knows as much of
@@ -52,14 +54,6 @@ inline std::string malformed(const std::string& text) {
     at = end + 1;
   }
   return open.empty() ? "" : "never closed: " + open.back();
-}
-
-inline std::size_t occurrences(const std::string& text, const std::string& what) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
-    ++found;
-  }
-  return found;
 }
 
 }  // namespace ringworld

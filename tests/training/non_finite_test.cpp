@@ -14,8 +14,6 @@
 namespace ringworld {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
 const HostBatch batch{.micro_batch = 1, .sequence_length = 2, .tokens = {1, 2}, .targets = {2, 3}};
 
 // Three ranks train one step of a model of two units, "h.0" and "h.1", each with a weight of its

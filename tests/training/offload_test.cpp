@@ -53,8 +53,8 @@ struct Rank {
   std::vector<Shard> shards;
 };
 
-struct Tiers {
-  explicit Tiers(Place place, Bytes host_budget = Bytes(0), Bytes file_budget = Bytes(0))
+struct TestTiers {
+  explicit TestTiers(Place place, Bytes host_budget = Bytes(0), Bytes file_budget = Bytes(0))
       : host(make_cpu_backend(make_host_device(host_budget), 1)) {
     if (place == Place::file) {
       file = std::make_unique<FileTier>(
@@ -106,13 +106,13 @@ void expect_same_as_resident(DType dtype, const std::vector<std::int64_t>& sizes
     const auto control = make_optimizer(rule.options, resident.shards, *resident.backend);
     struct Offloaded {
       std::vector<Shard> shards;
-      std::unique_ptr<Tiers> tiers;
+      std::unique_ptr<TestTiers> tiers;
       std::unique_ptr<Optimizer> optimizer;
     };
     std::vector<std::unique_ptr<Offloaded>> all;
     for_each_placement([&](Place place, OffloadLevel level) {
       auto offloaded = std::make_unique<Offloaded>();
-      offloaded->tiers = std::make_unique<Tiers>(place);
+      offloaded->tiers = std::make_unique<TestTiers>(place);
       offloaded->shards = resident.shards;  // the same gradients, values of their own
       for (Shard& shard : offloaded->shards) {
         const Tensor value =
@@ -161,7 +161,7 @@ TEST_P(OffloadTest, MovesAndChargesWhatTheTableSays) {
     SCOPED_TRACE(rule.name);
     for_each_placement([&](Place place, OffloadLevel level) {
       Rank rank(GetParam(), sizes);
-      Tiers tiers(place);
+      TestTiers tiers(place);
       const bool mixed = size_of(GetParam()) == Bytes(2);
       const Bytes g = mixed ? Bytes(4) : size_of(GetParam());
       const std::int64_t s =
@@ -205,7 +205,7 @@ TEST(Offload, FirstStepOfAdamWByHand) {
   for (const Place place : {Place::host, Place::file}) {
     for (const OffloadLevel level : all_offload_levels) {
       Rank rank(DType::f64, {1});
-      Tiers tiers(place);
+      TestTiers tiers(place);
       rank.backend->fill(rank.shards[0].value, 1);
       rank.backend->fill(rank.shards[0].gradient, 1);
       const auto optimizer =
@@ -222,7 +222,7 @@ TEST_P(OffloadTest, ShardsInHostMemoryStayThere) {
     const OptimizerOptions options;
     Rank resident(GetParam(), {7, 1003});
     Rank offloaded(GetParam(), {7, 1003});
-    Tiers tiers(place);
+    TestTiers tiers(place);
     Backend& host = tiers.host.backend();
     resident.new_gradients(1);
     offloaded.new_gradients(1);
@@ -249,7 +249,7 @@ TEST_P(OffloadTest, ShardsInHostMemoryStayThere) {
 TEST(Offload, BudgetsAreEnforcedInTheTiersOwnWords) {
   Rank rank(DType::f32, {10'000});
   {
-    Tiers tiers(Place::host, Bytes(150'000));  // 80,000 of moments, 80,000 on their way
+    TestTiers tiers(Place::host, Bytes(150'000));  // 80,000 of moments, 80,000 on their way
     expect_error<OutOfDeviceMemory>(
         [&] {
           make_optimizer({}, rank.shards, *rank.backend, tiers.options(OffloadLevel::optimizer));
@@ -258,7 +258,7 @@ TEST(Offload, BudgetsAreEnforcedInTheTiersOwnWords) {
     EXPECT_EQ(tiers.host.ledger().total_held, Bytes(0));
   }
   {
-    Tiers tiers(Place::file, Bytes(0), Bytes(81'919));
+    TestTiers tiers(Place::file, Bytes(0), Bytes(81'919));
     expect_error<OutOfDeviceMemory>(
         [&] {
           make_optimizer({}, rank.shards, *rank.backend, tiers.options(OffloadLevel::optimizer));
@@ -266,7 +266,7 @@ TEST(Offload, BudgetsAreEnforcedInTheTiersOwnWords) {
         {"out of file memory", "of optimizer", "--file-memory"});
     EXPECT_EQ(tiers.file->ledger().total_held, Bytes(0));
   }
-  Tiers tiers(Place::file, Bytes(0), Bytes(81'920));
+  TestTiers tiers(Place::file, Bytes(0), Bytes(81'920));
   EXPECT_NO_THROW(
       make_optimizer({}, rank.shards, *rank.backend, tiers.options(OffloadLevel::optimizer)));
 }
@@ -275,7 +275,7 @@ TEST(Offload, BudgetsAreEnforcedInTheTiersOwnWords) {
 TEST(Offload, StateInAFileNeedsLittleHostMemory) {
   const auto peak = [](std::int64_t elements) {
     Rank rank(DType::f32, {elements});
-    Tiers tiers(Place::file);
+    TestTiers tiers(Place::file);
     make_optimizer({}, rank.shards, *rank.backend, tiers.options(OffloadLevel::master, Bytes(4000)))
         ->step(0.1);
     return tiers.host.ledger().total_peak;
@@ -289,7 +289,7 @@ TEST(Offload, StateInAFileNeedsLittleHostMemory) {
 TEST(Offload, AStateThatCannotBeWrittenEndsTheRun) {
   for (const Bytes block : {Bytes(16384), Bytes(1 << 20)}) {
     Rank rank(DType::f32, {50'000});
-    Tiers tiers(Place::file);
+    TestTiers tiers(Place::file);
     const auto optimizer = make_optimizer({}, rank.shards, *rank.backend,
                                           tiers.options(OffloadLevel::optimizer, block));
     rank.new_gradients(1);
@@ -315,7 +315,7 @@ TEST(Offload, RefusesWhatItWasNotMadeFor) {
   Rank rank(DType::f32, {3, 4});
   EXPECT_THROW(make_optimizer({}, rank.shards, *rank.backend, {.level = OffloadLevel::optimizer}),
                std::invalid_argument);
-  Tiers tiers(Place::host);
+  TestTiers tiers(Place::host);
   rank.shards[1].value = rank.backend->zeros(DType::bf16, {4}, Category::parameters);
   EXPECT_THROW(
       make_optimizer({}, rank.shards, *rank.backend, tiers.options(OffloadLevel::optimizer)),

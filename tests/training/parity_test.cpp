@@ -4,30 +4,26 @@
 #include <gtest/gtest.h>
 
 #include "runtime/error.h"
+#include "tests/support/backend.h"
 #include "tests/support/expect_error.h"
 #include "training/token_stream.h"
 
 namespace ringworld {
 namespace {
 
-std::unique_ptr<Backend> make_test_backend() {
-  return make_cpu_backend(Device::create({.poison = true}), /*threads=*/1);
-}
-
 ParityOptions options_for(int ranks, int accumulation, DType precision) {
-  return {
-      .training = {.model = {.name = "gpt2-tiny",
-                             .layers = 2,
-                             .heads = 2,
-                             .width = 8,
-                             .vocabulary = 11,
-                             .context = 6},
-                   .precision = precision,
-                   .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw
-                                                                 : OptimizerKind::sgd}},
-      .learning_rate = 0.01,
-      .batches = plan_batches(2 * ranks * accumulation, 2, ranks),
-      .bound = precision == DType::f64 ? 1e-12 : 1e-5};
+  return {.training = {.model = {.name = "gpt2-tiny",
+                                 .layers = 2,
+                                 .heads = 2,
+                                 .width = 8,
+                                 .vocabulary = 11,
+                                 .context = 6},
+                       .precision = precision,
+                       .optimizer = {.kind = precision == DType::f64 ? OptimizerKind::adamw
+                                                                     : OptimizerKind::sgd}},
+          .learning_rate = 0.01,
+          .batches = plan_batches(2 * ranks * accumulation, 2, ranks),
+          .bound = precision == DType::f64 ? 1e-12 : 1e-5};
 }
 
 // Rank 0's result; that all ranks return the same is checked.

@@ -17,8 +17,7 @@
 namespace ringworld {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr std::int64_t length = 7;
+constexpr std::int64_t sequence = 7;
 constexpr std::int64_t vocabulary = 11;
 
 std::unique_ptr<Model> tiny_gpt() {
@@ -27,7 +26,7 @@ std::unique_ptr<Model> tiny_gpt() {
                      .heads = 3,
                      .width = 15,
                      .vocabulary = vocabulary,
-                     .context = length},
+                     .context = sequence},
                     DType::f64);
 }
 
@@ -52,14 +51,15 @@ std::unique_ptr<Model> toy(double loss, double gradient) {
 // Samples of random tokens; those for validation are others than those for training.
 Datasets random_data(std::int64_t train, std::int64_t validation) {
   const auto stream =
-      TokenStream::synthetic(vocabulary, (train + validation) * length + 1, /*seed=*/3);
-  return {TokenDataset(stream, length, 0, train), TokenDataset(stream, length, train, validation)};
+      TokenStream::synthetic(vocabulary, (train + validation) * sequence + 1, /*seed=*/3);
+  return {TokenDataset(stream, sequence, 0, train),
+          TokenDataset(stream, sequence, train, validation)};
 }
 
 // A trainer with everything it needs, on a thread. The optimizer is plain gradient descent.
-struct Rank {
-  Rank(Transport& transport, std::unique_ptr<Model> its_model, const Datasets& its_data,
-       const TrainerOptions& options, const std::string& its_strategy = "ddp")
+struct TrainingRank {
+  TrainingRank(Transport& transport, std::unique_ptr<Model> its_model, const Datasets& its_data,
+               const TrainerOptions& options, const std::string& its_strategy = "ddp")
       : data(its_data),
         communicator(transport, *backend),
         model(std::move(its_model)),
@@ -90,19 +90,19 @@ constexpr LearningRateOptions constant_rate{.peak = 0.5,
                                             .schedule = LearningRateSchedule::constant};
 
 // The mean loss over the first `samples` of the data set, one after the other on one device.
-double mean_loss(Rank& rank, const TokenDataset& data, std::int64_t samples) {
+double mean_loss(TrainingRank& rank, const TokenDataset& data, std::int64_t samples) {
   double sum = 0;
   for (std::int64_t i = 0; i < samples; ++i) {
     const std::int64_t sample[] = {i};
     sum += evaluate(*rank.model, *rank.backend, *rank.strategy, rank.stage,
                     upload(*rank.backend, read_batch(data, sample)));
   }
-  return sum / static_cast<double>(samples * length);
+  return sum / static_cast<double>(samples * sequence);
 }
 
 // Two ranks with two micro-batches of two sequences each: 8 sequences a step.
 const BatchPlan two_ranks = plan_batches(8, 2, 2);
-constexpr std::int64_t tokens_per_step = 8 * length;
+constexpr std::int64_t tokens_per_step = 8 * sequence;
 
 // The gradient of the mean loss of such a step, when every micro-batch's is `gradient`.
 double mean_gradient(double gradient) {
@@ -119,8 +119,8 @@ void expect_moved(const std::vector<double>& before, const std::vector<double>& 
 
 TEST(Trainer, StepsCountFromOneAndTokensAddUp) {
   run_on_threads(2, [](Transport& transport) {
-    Rank rank(transport, toy(/*loss=*/1.25, /*gradient=*/1), random_data(20, 0),
-              {.batches = two_ranks, .learning_rate = constant_rate});
+    TrainingRank rank(transport, toy(/*loss=*/1.25, /*gradient=*/1), random_data(20, 0),
+                      {.batches = two_ranks, .learning_rate = constant_rate});
     for (std::int64_t step = 1; step <= 4; ++step) {
       const StepMetrics metrics = rank.trainer.step();
       EXPECT_EQ(metrics.step, step);
@@ -133,8 +133,8 @@ TEST(Trainer, StepsCountFromOneAndTokensAddUp) {
 
 TEST(Trainer, TrafficIsOfTheStepAlone) {
   run_on_threads(2, [](Transport& transport) {
-    Rank rank(transport, tiny_gpt(), random_data(20, 5),
-              {.batches = two_ranks, .learning_rate = constant_rate});
+    TrainingRank rank(transport, tiny_gpt(), random_data(20, 5),
+                      {.batches = two_ranks, .learning_rate = constant_rate});
     for (int step = 1; step <= 3; ++step) {
       const Traffic before = rank.communicator.traffic();
       ASSERT_GT(before.calls, 0);  // from the start, and from the validations between the steps
@@ -151,8 +151,9 @@ TEST(Trainer, TrafficIsOfTheStepAlone) {
 
 TEST(Trainer, ValidationCountsToNoStep) {
   run_on_threads(2, [](Transport& transport) {
-    Rank rank(transport, tiny_gpt(), random_data(20, 5),
-              {.batches = two_ranks, .learning_rate = constant_rate, .validation_interval = 2});
+    TrainingRank rank(
+        transport, tiny_gpt(), random_data(20, 5),
+        {.batches = two_ranks, .learning_rate = constant_rate, .validation_interval = 2});
     const StepMetrics first = rank.trainer.step();
     EXPECT_FALSE(first.validation_loss.has_value());
     const StepMetrics second = rank.trainer.step();
@@ -170,8 +171,8 @@ TEST(Trainer, ValidationCountsToNoStep) {
 
 TEST(Trainer, PeaksAreOfTheStepAlone) {
   run_on_threads(2, [](Transport& transport) {
-    Rank rank(transport, tiny_gpt(), random_data(20, 0),
-              {.batches = two_ranks, .learning_rate = constant_rate});
+    TrainingRank rank(transport, tiny_gpt(), random_data(20, 0),
+                      {.batches = two_ranks, .learning_rate = constant_rate});
     constexpr Bytes large(8 << 20);  // far more than the model takes
     for (int step = 1; step <= 2; ++step) {
       rank.backend->device().allocate(large, Category::activations);
@@ -189,8 +190,9 @@ TEST(Trainer, PeaksAreOfTheStepAlone) {
 TEST(Trainer, ClippedGradientsMoveTheParametersByTheClipNorm) {
   run_on_threads(2, [](Transport& transport) {
     constexpr double clip_norm = 0.25;
-    Rank rank(transport, toy(/*loss=*/1, /*gradient=*/140), random_data(20, 0),
-              {.batches = two_ranks, .learning_rate = constant_rate, .clip_norm = clip_norm});
+    TrainingRank rank(
+        transport, toy(/*loss=*/1, /*gradient=*/140), random_data(20, 0),
+        {.batches = two_ranks, .learning_rate = constant_rate, .clip_norm = clip_norm});
     const double gradient = mean_gradient(140);
     const double norm = gradient * std::sqrt(3.0);
     const std::vector<double> before = rank.weights();
@@ -204,8 +206,9 @@ TEST(Trainer, ClippedGradientsMoveTheParametersByTheClipNorm) {
 TEST(Trainer, GradientsThatNeedNoClippingAreLeft) {
   for (const double clip_norm : {1e3, 0.0}) {
     run_on_threads(2, [&](Transport& transport) {
-      Rank rank(transport, toy(/*loss=*/1, /*gradient=*/140), random_data(20, 0),
-                {.batches = two_ranks, .learning_rate = constant_rate, .clip_norm = clip_norm});
+      TrainingRank rank(
+          transport, toy(/*loss=*/1, /*gradient=*/140), random_data(20, 0),
+          {.batches = two_ranks, .learning_rate = constant_rate, .clip_norm = clip_norm});
       const std::vector<double> before = rank.weights();
       rank.trainer.step();
       expect_moved(before, rank.weights(), constant_rate.peak * mean_gradient(140));
@@ -216,12 +219,12 @@ TEST(Trainer, GradientsThatNeedNoClippingAreLeft) {
 TEST(Trainer, WarmUpBeginsWithTheFirstStep) {
   run_on_threads(2, [](Transport& transport) {
     constexpr std::int64_t warmup = 4;
-    Rank rank(transport, toy(/*loss=*/1, /*gradient=*/14), random_data(20, 0),
-              {.batches = two_ranks,
-               .learning_rate = {.peak = 0.5,
-                                 .warmup_steps = warmup,
-                                 .schedule = LearningRateSchedule::constant},
-               .clip_norm = 0});
+    TrainingRank rank(transport, toy(/*loss=*/1, /*gradient=*/14), random_data(20, 0),
+                      {.batches = two_ranks,
+                       .learning_rate = {.peak = 0.5,
+                                         .warmup_steps = warmup,
+                                         .schedule = LearningRateSchedule::constant},
+                       .clip_norm = 0});
     for (std::int64_t step = 1; step <= warmup + 2; ++step) {
       const double rate = 0.5 * static_cast<double>(std::min(step, warmup)) / warmup;
       const std::vector<double> before = rank.weights();
@@ -237,8 +240,9 @@ TEST(Trainer, AStepThatIsNotFiniteThrowsAndLeavesTheParameters) {
     SCOPED_TRACE(spoil_loss ? "loss" : "gradient");
     run_on_threads(2, [&](Transport& transport) {
       const bool spoilt = transport.rank() == 1;
-      Rank rank(transport, toy(spoilt && spoil_loss ? nan : 1, spoilt && !spoil_loss ? nan : 1),
-                random_data(20, 0), {.batches = two_ranks, .learning_rate = constant_rate});
+      TrainingRank rank(transport,
+                        toy(spoilt && spoil_loss ? nan : 1, spoilt && !spoil_loss ? nan : 1),
+                        random_data(20, 0), {.batches = two_ranks, .learning_rate = constant_rate});
       const std::vector<double> before = rank.weights();
       EXPECT_THROW(rank.trainer.step(), NumericalError);
       EXPECT_EQ(rank.weights(), before);
@@ -271,7 +275,7 @@ Overflows train_through_overflows(Transport& transport, int bad, int steps,
       [=, rank = transport.rank()](Backend& backend, const Batch& batch) {
         add_gradient(backend, *weight, batch, rank == 1 && *step < bad ? infinity : 3);
       }));
-  Rank rank(transport, std::move(model), random_data(200, 0), options, strategy);
+  TrainingRank rank(transport, std::move(model), random_data(200, 0), options, strategy);
   Overflows seen{.steps = {}, .weights = {rank.weights()}, .scaler = {}};
   for (; *step < steps; ++*step) {
     seen.steps.push_back(rank.trainer.step());
@@ -302,7 +306,7 @@ TEST(Trainer, AnOverflowOnOneRankSkipsTheStepOnAll) {
         EXPECT_EQ(seen.steps[i].loss_scale, scales[i]);
         EXPECT_EQ(seen.steps[i].step, static_cast<std::int64_t>(i) + 1);
         EXPECT_EQ(seen.steps[i].tokens,
-                  i < 3 ? 0 : static_cast<std::int64_t>(i - 2) * 8 * length);  // trained
+                  i < 3 ? 0 : static_cast<std::int64_t>(i - 2) * 8 * sequence);  // trained
         EXPECT_EQ(seen.weights[i + 1] == seen.weights[i], i < 3);
       }
       EXPECT_EQ(seen.scaler, (LossScaler::State{.scale = 256, .good_steps = 2}));
@@ -365,17 +369,18 @@ TEST(Trainer, DropoutDoesNotDependOnTheWorld) {
     for (const std::int64_t micro_batch : {1, 2}) {
       losses.emplace_back();
       run_on_threads(ranks, [&](Transport& transport) {
-        Rank rank(transport,
-                  make_model({.name = "gpt2-tiny",
-                              .layers = 2,
-                              .heads = 3,
-                              .width = 15,
-                              .vocabulary = vocabulary,
-                              .context = length,
-                              .dropout = 0.25},
-                             DType::f64),
-                  random_data(40, 0),
-                  {.batches = plan_batches(8, micro_batch, ranks), .learning_rate = constant_rate});
+        TrainingRank rank(
+            transport,
+            make_model({.name = "gpt2-tiny",
+                        .layers = 2,
+                        .heads = 3,
+                        .width = 15,
+                        .vocabulary = vocabulary,
+                        .context = sequence,
+                        .dropout = 0.25},
+                       DType::f64),
+            random_data(40, 0),
+            {.batches = plan_batches(8, micro_batch, ranks), .learning_rate = constant_rate});
         for (int step = 0; step < 3; ++step) {
           const double loss = rank.trainer.step().loss;
           if (transport.rank() == 0) {
@@ -396,8 +401,9 @@ TEST(Trainer, DropoutDoesNotDependOnTheWorld) {
 TEST(Trainer, ValidationIsTheMeanOverExactlyTheSamples) {
   for (const int ranks : {1, 2, 3, 5}) {
     run_on_threads(ranks, [&](Transport& transport) {
-      Rank rank(transport, tiny_gpt(), random_data(20, 7),
-                {.batches = plan_batches(2 * ranks, 2, ranks), .learning_rate = constant_rate});
+      TrainingRank rank(
+          transport, tiny_gpt(), random_data(20, 7),
+          {.batches = plan_batches(2 * ranks, 2, ranks), .learning_rate = constant_rate});
       const double expected = mean_loss(rank, rank.data.validation, 7);
       EXPECT_NEAR(rank.trainer.validate(), expected, 1e-12 * expected) << ranks << " ranks";
     });
@@ -413,10 +419,10 @@ TEST(Trainer, ValidationBatchesAreGlobalBatches) {
   for (const Case& c : {Case{1, 8}, Case{2, 16}, Case{3, 21}, Case{4, 21}, Case{0, 21}}) {
     for (const std::int64_t micro_batch : {1, 2, 4}) {
       run_on_threads(2, [&](Transport& transport) {
-        Rank rank(transport, tiny_gpt(), random_data(20, 21),
-                  {.batches = plan_batches(8, micro_batch, 2),
-                   .learning_rate = constant_rate,
-                   .validation_batches = c.batches});
+        TrainingRank rank(transport, tiny_gpt(), random_data(20, 21),
+                          {.batches = plan_batches(8, micro_batch, 2),
+                           .learning_rate = constant_rate,
+                           .validation_batches = c.batches});
         const double expected = mean_loss(rank, rank.data.validation, c.samples);
         EXPECT_NEAR(rank.trainer.validate(), expected, 1e-12 * expected)
             << c.batches << " batches, micro-batch " << micro_batch;

@@ -1,24 +1,26 @@
 // Tensor, sequence and pipeline parallelism under every strategy of the data axis against a single
 // process, on threads as ranks: the same losses, gradients and parameters, and the bytes of theory.
+#include "training/parity.h"
+
 #include <gtest/gtest.h>
 
 #include "runtime/error.h"
 #include "tests/support/expect_error.h"
-#include "training/parity.h"
 #include "training/token_stream.h"
 
 namespace ringworld {
 namespace {
 
 constexpr std::int64_t vocabulary = 13;  // divided over 2 or 4 ranks, parts are uneven
-constexpr std::int64_t length = 5;       // so are parts of sequences
+constexpr std::int64_t tokens_each = 5;  // so are parts of sequences
 
 std::unique_ptr<Backend> cpu_on(std::shared_ptr<Device> device) {
   return make_cpu_backend(std::move(device), /*threads=*/1);
 }
 
 ModelOptions gpt2(std::int64_t layers) {
-  return {.layers = layers, .heads = 4, .width = 16, .vocabulary = vocabulary, .context = length};
+  return {
+      .layers = layers, .heads = 4, .width = 16, .vocabulary = vocabulary, .context = tokens_each};
 }
 
 ModelOptions llama(std::int64_t layers, bool tied) {
@@ -28,7 +30,7 @@ ModelOptions llama(std::int64_t layers, bool tied) {
           .width = 16,
           .hidden = 20,
           .vocabulary = vocabulary,
-          .context = length,
+          .context = tokens_each,
           .kv_heads = 2,
           .tied = tied};
 }
@@ -48,7 +50,8 @@ ParityResult check(const ParityOptions& options) {
   run_on_threads(options.training.mesh->ranks(), [&](Transport& transport) {
     const auto backend = cpu_on(Device::create({.poison = true}));
     Communicator communicator(transport, *backend);
-    const TokenDataset data = whole_dataset(TokenStream::synthetic(vocabulary, 1000, 3), length);
+    const TokenDataset data =
+        whole_dataset(TokenStream::synthetic(vocabulary, 1000, 3), tokens_each);
     const ParityResult own = check_parity(options, data, *backend, communicator, cpu_on);
     if (transport.rank() == 0) {
       result = own;
@@ -179,7 +182,8 @@ TEST(ParallelParity, AnyNumberOfMicroBatchesOnFourStages) {
 // padded.
 TEST(ParallelParity, AVocabularyOf50257OverTwoAndFourRanks) {
   for (const char* mesh : {"tp=2", "tp=4"}) {
-    ModelOptions model{.layers = 1, .heads = 4, .width = 8, .vocabulary = 50257, .context = length};
+    ModelOptions model{
+        .layers = 1, .heads = 4, .width = 8, .vocabulary = 50257, .context = tokens_each};
     ParityOptions options = options_for(model, mesh, 1);
     options.steps = 1;
     expect_equal(options);
