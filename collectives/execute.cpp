@@ -14,8 +14,8 @@ namespace {
 // this rank reduces the other; more hide jitter.
 constexpr std::size_t window = 4;
 
-// Local actions go over their chunks in pieces of this size, all actions on one piece after the
-// other, so that what one action writes is still in the cache for the next.
+// Sums of several terms go over their chunks in pieces of this size, so that what one addition
+// writes is still in the cache for the next.
 constexpr Bytes piece{128 * 1024};
 
 }  // namespace
@@ -26,7 +26,11 @@ Executor::Executor(Schedule schedule)
     : schedule_(std::move(schedule)), borrowed_(schedule_.borrowed()) {
   for (const Step& step : schedule_.steps()) {
     Stage& stage = stages_.emplace_back();
-    stage.local = step.local;
+    if (auto sums = local_sums(schedule_, stages_.size() - 1)) {
+      stage.sums = *std::move(sums);
+    } else {
+      stage.local = step.local;
+    }
     for (const LocalAction& action : step.local) {
       stage.local_writes.push_back(action.chunk);
     }
@@ -75,7 +79,12 @@ class Executor::Run {
   Bytes all() {
     for (const Stage& stage : executor_.stages_) {
       finish_sends(stage.local_writes);
-      act(stage.local);
+      for (const LocalAction& action : stage.local) {
+        act(action);
+      }
+      for (const LocalSum& sum : stage.sums) {
+        add_up(sum);
+      }
       give_back();  // before this rank waits for what others give back
       finish_sends(stage.message_writes);
       for (const Lane& lane : stage.sends) {
@@ -170,49 +179,53 @@ class Executor::Run {
 
   // --- Local actions -----------------------------------------------------------------------------
 
-  void act(const std::vector<LocalAction>& actions) {
-    if (actions.empty()) {
+  void act(const LocalAction& action) {
+    if (chunks_[action.chunk].elements() == 0) {
       return;
     }
-    const std::int64_t count = chunks_[actions.front().chunk].elements();
-    const std::int64_t at_once = piece.value / size_of(chunks_.front().dtype()).value;
-    const bool alike = std::ranges::all_of(actions, [&](const LocalAction& action) {
-      return chunks_[action.chunk].elements() == count;
-    });
-    if (!alike) {
-      for (const LocalAction& action : actions) {
-        act(action, 0, -1);
-      }
-      return;
-    }
-    const std::vector<Tensor> inputs = inputs_;
-    for (std::int64_t first = 0; first < count; first += at_once) {
-      inputs_ = inputs;  // each piece begins as the whole did
-      for (const LocalAction& action : actions) {
-        act(action, first, std::min(at_once, count - first));
-      }
+    if (action.verb == Verb::reduce) {
+      bring_in(action.chunk);
+      backend_.combine(chunks_[action.chunk], content(action.source), op_);
+    } else {
+      backend_.copy(chunks_[action.chunk], content(action.source));
+      forget_input(action.chunk);
     }
   }
 
-  // On `length` elements from `first`; -1: all of them.
-  void act(const LocalAction& action, std::int64_t first, std::int64_t length) {
-    const auto cut_out = [&](const Tensor& whole) {
-      return length < 0 || whole.elements() == length ? whole : whole.slice(first, length);
-    };
-    const Tensor chunk = cut_out(chunks_[action.chunk]);
-    if (chunk.elements() == 0) {
+  void add_up(const LocalSum& sum) {
+    const Tensor chunk = chunks_[sum.chunk];
+    const std::int64_t count = chunk.elements();
+    if (count == 0) {
       return;
     }
-    const Tensor source = cut_out(content(action.source));
-    if (action.verb == Verb::reduce) {
-      if (is_input(action.chunk)) {
-        backend_.copy(chunk, cut_out(inputs_[action.chunk]));
+    const Tensor first_term = content(sum.terms.front());
+    if (sum.terms.size() == 1) {
+      if (!first_term.same_view(chunk)) {
+        backend_.copy(chunk, first_term);
       }
-      backend_.combine(chunk, source, op_);
-    } else {
-      backend_.copy(chunk, source);
+      forget_input(sum.chunk);
+      return;
     }
-    forget_input(action.chunk);
+    const bool in_place =
+        std::ranges::any_of(sum.terms, [&](int term) { return content(term).same_view(chunk); });
+    const bool begins_in_chunk = sum.terms.size() > 2 && sum.workplace < 0;
+    const bool passing = chunk.bytes() >= passing_bytes && !in_place && !begins_in_chunk;
+    const std::int64_t at_once =
+        sum.terms.size() > 2 ? std::min(count, piece.value / size_of(chunk.dtype()).value) : count;
+    for (std::int64_t first = 0; first < count; first += at_once) {
+      const std::int64_t length = std::min(at_once, count - first);
+      const Tensor out = chunk.slice(first, length);
+      const Tensor work = sum.workplace < 0 ? out : chunks_[sum.workplace].slice(0, length);
+      Tensor so_far = first_term.slice(first, length);
+      for (std::size_t i = 1; i < sum.terms.size(); ++i) {
+        const bool last = i + 1 == sum.terms.size();
+        const Tensor& to = last ? out : work;
+        backend_.combine(to, so_far, content(sum.terms[i]).slice(first, length), op_,
+                         last && passing);
+        so_far = to;
+      }
+    }
+    forget_input(sum.chunk);
   }
 
   void give_back() {
@@ -270,12 +283,11 @@ class Executor::Run {
     }
     std::vector<MessagePart> parts;
     for (const Action& action : lane.actions) {
-      if (action.verb == Verb::receive) {
+      append(parts, action.verb, sends ? content(action.chunk) : chunks_[action.chunk],
+             content(action.chunk));
+      if (!sends) {
         forget_input(action.chunk);
-      } else if (action.verb == Verb::receive_reduce) {
-        bring_in(action.chunk);
       }
-      append(parts, action.verb, sends ? content(action.chunk) : chunks_[action.chunk]);
     }
     if (sends && elements <= longest) {
       const Tensor packed = parts.size() > 1 ? scratch_.take(dtype, elements) : Tensor();
@@ -384,7 +396,9 @@ class Executor::Run {
     for (const MessagePart& part : posted.parts) {
       const Tensor arrived = message.slice(first, part.tensor.elements());
       if (part.verb == Verb::receive_reduce) {
-        backend_.combine(part.tensor, arrived, op_);
+        backend_.combine(
+            part.tensor, part.content, arrived, op_,
+            part.tensor.bytes() >= passing_bytes && !part.content.same_view(part.tensor));
       } else {
         backend_.copy(part.tensor, arrived);
       }

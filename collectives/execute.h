@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/local_sums.h"
 #include "collectives/schedule.h"
 #include "collectives/scratch.h"
 #include "runtime/backend.h"
@@ -53,7 +54,8 @@ class Executor {
     bool borrows = false;  // what arrives is read where it is
   };
   struct Stage {
-    std::vector<LocalAction> local = {};
+    std::vector<LocalAction> local = {};  // unless they are sums
+    std::vector<LocalSum> sums = {};
     std::vector<Lane> sends = {};
     std::vector<Lane> receives = {};
     std::vector<int> local_writes = {};  // chunks, in order

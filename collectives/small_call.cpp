@@ -148,24 +148,22 @@ void Communicator::SmallCall::collect_reduced() {
   const Tensor mine = call_.operation == Operation::reduce_scatter
                           ? block(call_.x, own, call_.out.elements())
                           : call_.x;
-  const bool in_place = mine.same_view(call_.out);
+  const auto given_by = [&](int peer) -> Tensor {
+    return peer == own ? mine
+                       : communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
+  };
   Tensor contribution = mine;
-  if (in_place && own > 0) {  // the output is written before it is this rank's turn
+  if (own > 1 && mine.same_view(call_.out)) {  // the output is written before its turn
     contribution = communicator_.line_->scratch.take(mine.dtype(), mine.elements());
     backend.copy(contribution, mine);
   }
-  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (peer == own && peer == 0 && in_place) {
-      continue;
-    }
-    const Tensor& given =
-        peer == own ? contribution
-                    : communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
-    if (peer == 0) {
-      backend.copy(call_.out, given);
-    } else {
-      backend.combine(call_.out, given, call_.op);
-    }
+  Tensor so_far = given_by(0);
+  for (int peer = 1; peer < communicator_.world_size(); ++peer) {
+    backend.combine(call_.out, so_far, peer == own ? contribution : given_by(peer), call_.op);
+    so_far = call_.out;
+  }
+  if (!so_far.same_view(call_.out)) {
+    backend.copy(call_.out, so_far);  // alone
   }
   if (call_.op == ReduceOp::avg) {
     backend.divide(call_.out, communicator_.world_size());

@@ -34,6 +34,10 @@
 
 namespace ringworld {
 
+// What is written that much at once has left the caches before it is read, and is better written past
+// them: with two ranks on two cores, that halves the time of a 64 MiB all-gather.
+inline constexpr Bytes passing_bytes{4 << 20};
+
 enum class ReduceOp : std::uint8_t { sum, avg, min, max };
 inline constexpr ReduceOp all_reduce_ops[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min,
                                               ReduceOp::max};
@@ -115,9 +119,13 @@ class Backend {
   // --- Elementwise and reductions ----------------------------------------------------------------
   virtual void add(const Tensor& out, const Tensor& a, const Tensor& b) = 0;  // out may be a or b
   virtual void scale(const Tensor& x, double factor) = 0;                     // x *= factor
-  // out = out (op) x, any dtype, for collectives. avg adds, as sum does: the division comes once,
-  // at the end, through divide. min and max pass NaN on, whichever side it is on. Integers wrap.
-  virtual void combine(const Tensor& out, const Tensor& x, ReduceOp op) = 0;
+  // out = a (op) b, any dtype, for collectives; out may be a or b. avg adds, as sum does: the
+  // division comes once, at the end, through divide. min and max pass NaN on, whichever side it is
+  // on. Integers wrap. `passing`: out is a part of more than the caches hold, and is better written
+  // past them; it is then not a or b.
+  virtual void combine(const Tensor& out, const Tensor& a, const Tensor& b, ReduceOp op,
+                       bool passing = false) = 0;
+  void combine(const Tensor& out, const Tensor& x, ReduceOp op) { combine(out, out, x, op); }
   // x /= divisor, any dtype; integers are truncated towards zero.
   virtual void divide(const Tensor& x, std::int64_t divisor) = 0;
   virtual double sum(const Tensor& x) = 0;  // in f64, floating dtypes

@@ -33,7 +33,7 @@ class MetaBackend final : public Backend {
 
   void add(const Tensor&, const Tensor&, const Tensor&) override {}
   void scale(const Tensor&, double) override {}
-  void combine(const Tensor&, const Tensor&, ReduceOp) override {}
+  void combine(const Tensor&, const Tensor&, const Tensor&, ReduceOp, bool) override {}
   void divide(const Tensor&, std::int64_t) override {}
   double sum(const Tensor&) override { return 0; }
   WideSum sum_of_squares(const Tensor&) override { return {}; }

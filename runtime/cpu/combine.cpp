@@ -1,5 +1,7 @@
 #include "runtime/cpu/combine.h"
 
+#include <hwy/cache_control.h>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/cpu/combine.cpp"
 #include <hwy/foreach_target.h>
@@ -28,31 +30,53 @@ HWY_INLINE V or_nan(V chosen, V a, V b) {
   return hn::IfThenElse(hn::Eq(a, a), hn::IfThenElse(hn::Eq(b, b), chosen, b), a);
 }
 
-template <typename T>
-void combine(void* untyped_out, const void* untyped_x, std::int64_t n, ReduceOp op) {
-  auto* out = static_cast<T*>(untyped_out);
-  const auto* x = static_cast<const T*>(untyped_x);
+// out = f(a, b). Past the caches go whole vectors of aligned elements.
+template <typename T, class F>
+HWY_INLINE void map(T* out, const T* a, const T* b, std::int64_t n, bool passing, F f) {
   const VectorsOf<T> d;
+  const auto one = [=](std::int64_t i, std::int64_t count)
+                       HWY_ATTR { return f(d, load(d, a + i, count), load(d, b + i, count)); };
+  if constexpr (std::is_same_v<T, hn::TFromD<decltype(d)>>) {
+    if (passing) {
+      const std::int64_t step = lanes(d);
+      std::int64_t i = 0;
+      if (const std::int64_t head = until_aligned(out, step); head > 0 && n > head) {
+        store(one(0, head), d, out, head);
+        i = head;
+      }
+      for (; i + step <= n; i += step) {
+        hn::Stream(one(i, step), d, out + i);
+      }
+      if (i < n) {
+        store(one(i, n - i), d, out + i, n - i);
+      }
+      hwy::FlushStream();
+      return;
+    }
+  }
+  for_each_vector(d, n, [=](std::int64_t i, std::int64_t count) HWY_ATTR {
+    store(one(i, count), d, out + i, count);
+  });
+}
+
+template <typename T>
+void combine(void* untyped_out, const void* untyped_a, const void* untyped_b, std::int64_t n,
+             ReduceOp op, bool passing) {
+  auto* out = static_cast<T*>(untyped_out);
+  const auto* a = static_cast<const T*>(untyped_a);
+  const auto* b = static_cast<const T*>(untyped_b);
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::avg:
-      for_each_vector(d, n, [=](std::int64_t i, std::int64_t count) HWY_ATTR {
-        store(add(d, load(d, out + i, count), load(d, x + i, count)), d, out + i, count);
-      });
+      map(out, a, b, n, passing, [](auto d, auto x, auto y) HWY_ATTR { return add(d, x, y); });
       return;
     case ReduceOp::min:
-      for_each_vector(d, n, [=](std::int64_t i, std::int64_t count) HWY_ATTR {
-        const auto a = load(d, out + i, count);
-        const auto b = load(d, x + i, count);
-        store(or_nan(hn::Min(a, b), a, b), d, out + i, count);
-      });
+      map(out, a, b, n, passing,
+          [](auto, auto x, auto y) HWY_ATTR { return or_nan(hn::Min(x, y), x, y); });
       return;
     case ReduceOp::max:
-      for_each_vector(d, n, [=](std::int64_t i, std::int64_t count) HWY_ATTR {
-        const auto a = load(d, out + i, count);
-        const auto b = load(d, x + i, count);
-        store(or_nan(hn::Max(a, b), a, b), d, out + i, count);
-      });
+      map(out, a, b, n, passing,
+          [](auto, auto x, auto y) HWY_ATTR { return or_nan(hn::Max(x, y), x, y); });
       return;
   }
 }

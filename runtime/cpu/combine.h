@@ -8,8 +8,9 @@
 namespace ringworld {
 
 struct CombineKernels {
-  // out = out (op) x
-  void (*combine)(void* out, const void* x, std::int64_t n, ReduceOp op);
+  // out = a (op) b, as Backend::combine says
+  void (*combine)(void* out, const void* a, const void* b, std::int64_t n, ReduceOp op,
+                  bool passing);
   // x /= divisor, which is not 0
   void (*divide)(void* x, std::int64_t n, std::int64_t divisor);
 };

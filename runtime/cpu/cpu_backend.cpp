@@ -8,6 +8,7 @@
 #include "runtime/cpu/cast.h"
 #include "runtime/cpu/checks.h"
 #include "runtime/cpu/combine.h"
+#include "runtime/cpu/copy.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/fingerprint.h"
 #include "runtime/cpu/normal.h"
@@ -18,10 +19,12 @@
 namespace ringworld {
 namespace {
 
-void copy_bytes(int threads, std::byte* to, const std::byte* from, Bytes bytes) {
+void copy_on_threads(int threads, std::byte* to, const std::byte* from, Bytes bytes) {
   constexpr std::int64_t grain = 1 << 18;
   for_each_range(threads, bytes.value, grain, [=](std::int64_t begin, std::int64_t end) {
-    if (begin < end) {
+    if (bytes >= passing_bytes) {
+      copy_past_caches(to + begin, from + begin, end - begin);
+    } else if (begin < end) {
       std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
     }
   });
@@ -67,13 +70,13 @@ void CpuBackend::cast_unless_same(const Tensor& out, const Tensor& x) {
 void CpuBackend::upload(const Tensor& out, std::span<const std::byte> host) {
   check(out.defined() && out.bytes().value == static_cast<std::int64_t>(host.size()), "upload",
         fmt::format("a tensor of {} bytes", host.size()), {&out});
-  copy_bytes(threads_, raw_bytes(out), host.data(), out.bytes());
+  copy_on_threads(threads_, raw_bytes(out), host.data(), out.bytes());
 }
 
 void CpuBackend::download(std::span<std::byte> host, const Tensor& x) {
   check(x.defined() && x.bytes().value == static_cast<std::int64_t>(host.size()), "download",
         fmt::format("a tensor of {} bytes", host.size()), {&x});
-  copy_bytes(threads_, host.data(), raw_bytes(x), x.bytes());
+  copy_on_threads(threads_, host.data(), raw_bytes(x), x.bytes());
 }
 
 void CpuBackend::fill(const Tensor& out, double value) {
@@ -97,7 +100,7 @@ void CpuBackend::fill(const Tensor& out, double value) {
 void CpuBackend::copy(const Tensor& out, const Tensor& x) {
   check(out.defined() && x.defined() && out.dtype() == x.dtype() && out.elements() == x.elements(),
         "copy", "one dtype and equal element counts", {&out, &x});
-  copy_bytes(threads_, raw_bytes(out), raw_bytes(x), x.bytes());
+  copy_on_threads(threads_, raw_bytes(out), raw_bytes(x), x.bytes());
 }
 
 void CpuBackend::cast(const Tensor& out, const Tensor& x) {
@@ -150,15 +153,19 @@ void CpuBackend::scale(const Tensor& x, double factor) {
   });
 }
 
-void CpuBackend::combine(const Tensor& out, const Tensor& x, ReduceOp op) {
-  check(out.defined() && x.defined() && out.dtype() == x.dtype() && out.elements() == x.elements(),
-        "combine", "one dtype and equal element counts", {&out, &x});
+void CpuBackend::combine(const Tensor& out, const Tensor& a, const Tensor& b, ReduceOp op,
+                         bool passing) {
+  const auto fits = [&](const Tensor& x) {
+    return x.defined() && x.dtype() == out.dtype() && x.elements() == out.elements();
+  };
+  check(out.defined() && fits(a) && fits(b), "combine", "one dtype and equal element counts",
+        {&out, &a, &b});
   const CombineKernels kernels = combine_kernels(out.dtype());
   const std::int64_t size = size_of(out.dtype()).value;
   for_each_range(threads_, out.elements(), elements_per_part,
                  [&](std::int64_t begin, std::int64_t end) {
-                   kernels.combine(raw_bytes(out) + begin * size, raw_bytes(x) + begin * size,
-                                   end - begin, op);
+                   kernels.combine(raw_bytes(out) + begin * size, raw_bytes(a) + begin * size,
+                                   raw_bytes(b) + begin * size, end - begin, op, passing);
                  });
 }
 

@@ -26,7 +26,8 @@ class CpuBackend final : public Backend {
 
   void add(const Tensor& out, const Tensor& a, const Tensor& b) override;
   void scale(const Tensor& x, double factor) override;
-  void combine(const Tensor& out, const Tensor& x, ReduceOp op) override;
+  void combine(const Tensor& out, const Tensor& a, const Tensor& b, ReduceOp op,
+               bool passing) override;
   void divide(const Tensor& x, std::int64_t divisor) override;
   double sum(const Tensor& x) override;
   WideSum sum_of_squares(const Tensor& x) override;

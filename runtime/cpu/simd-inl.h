@@ -120,6 +120,14 @@ HWY_INLINE void store(hn::Vec<D> v, D d, T* p, std::int64_t count) {
   std::memcpy(p, padded, static_cast<std::size_t>(count) * sizeof(T));
 }
 
+// Elements from p to the next whole vector of `step`.
+template <typename T>
+HWY_INLINE std::int64_t until_aligned(const T* p, std::int64_t step) {
+  const auto bytes = static_cast<std::int64_t>(sizeof(T)) * step;
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(p)) % bytes;
+  return past == 0 ? 0 : (bytes - past) / static_cast<std::int64_t>(sizeof(T));
+}
+
 // body(i, count) for vectors at 0, lanes, 2 lanes, ...; count is less than the lanes only in the
 // last. Every element is computed by the same instructions wherever it lies, so the bits of an
 // elementwise result do not depend on how a tensor was cut into ranges, buckets or shards.

@@ -50,6 +50,62 @@ TEST(CpuCombine, EveryOperationOnEveryDtypeIsExactWhereTheFormatIs) {
   });
 }
 
+// Whatever the alignment, and to where one of the two is.
+TEST(CpuCombine, ToAThirdTensorAndPastTheCaches) {
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : all_dtypes) {
+      for (const ReduceOp op : all_reduce_ops) {
+        SCOPED_TRACE(std::string(name_of(dtype)) + " " + std::string(name_of(op)));
+        for (const std::int64_t n : counts) {
+          const Values a = small_numbers(n, 1);
+          const Values b = small_numbers(n, 2);
+          Values expected(a.size());
+          std::transform(a.begin(), a.end(), b.begin(), expected.begin(),
+                         [&](double x, double y) { return combined(x, y, op); });
+          const Tensor x = tensor_of(backend, dtype, Shape{n}, a);
+          const Tensor y = tensor_of(backend, dtype, Shape{n}, b);
+          for (const std::int64_t shift : {0, 1, 5}) {
+            const Tensor whole = backend.zeros(dtype, Shape{n + 7}, Category::workspace);
+            const Tensor out = whole.slice(shift, n);
+            for (const bool passing : {false, true}) {
+              backend.fill(whole, 9);
+              backend.combine(out, x, y, op, passing);
+              ASSERT_EQ(backend.download_values(out), expected);
+              const Values around = backend.download_values(whole);
+              ASSERT_EQ(std::count(around.begin(), around.begin() + shift, 9), shift);
+              ASSERT_EQ(std::count(around.end() - (7 - shift), around.end(), 9), 7 - shift);
+            }
+          }
+          backend.combine(y, x, y, op);
+          ASSERT_EQ(backend.download_values(y), expected);
+        }
+      }
+    }
+  });
+}
+
+TEST(CpuCopy, PastTheCachesWhateverTheAlignment) {
+  for_each_backend([](Backend& backend) {
+    const std::int64_t n = passing_bytes.value + 77;
+    const Tensor x = backend.empty(DType::i8, Shape{n + 3}, Category::workspace);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(n + 3));
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::byte>(i * i >> 7);
+    }
+    backend.upload(x, bytes);
+    const Tensor whole = backend.empty(DType::i8, Shape{n + 140}, Category::workspace);
+    for (const std::int64_t shift : {0, 1, 63, 64, 70}) {
+      backend.fill(whole, 9);
+      backend.copy(whole.slice(shift, n), x.slice(3, n));
+      std::vector<std::byte> copied(static_cast<std::size_t>(n + 140));
+      backend.download(copied, whole);
+      ASSERT_TRUE(std::equal(bytes.begin() + 3, bytes.end(), copied.begin() + shift)) << shift;
+      ASSERT_EQ(std::count(copied.begin(), copied.begin() + shift, std::byte{9}), shift);
+      ASSERT_EQ(std::count(copied.begin() + shift + n, copied.end(), std::byte{9}), 140 - shift);
+    }
+  });
+}
+
 TEST(CpuCombine, SumsOfFloatsAreRoundedOnce) {
   for_each_configuration([](Backend& backend, DType dtype) {
     const Tensor a = random_tensor(backend, dtype, Shape{1009}, 1);
