@@ -2,8 +2,10 @@
 //
 // The time of a call is the slowest rank's. Every rank reads its clock around every call, or, where
 // one takes less than some microseconds, around a batch of calls, whose time is divided by their
-// number; there is no barrier between calls, which would be measured as well. Of each of these
-// times the largest of all ranks is taken, and of those the minimum, the median and the maximum.
+// number; there is no barrier between calls, which would be measured as well. Only where there is a
+// root, calls are timed one by one, each after a barrier that is not: the root of a broadcast would
+// run ahead of the others, and the time be that of a send. Of each of these times the largest of all
+// ranks is taken, and of those the minimum, the median and the maximum.
 //
 // Algorithms take turns in a few rounds, so that what else the machine does meets all of them.
 #pragma once

@@ -46,7 +46,8 @@ void declare(OptionSet& set, BenchOptions& o) {
   set.group("Measuring");
   set.integer("iterations", o.iterations, 0, "N",
               "Times to take of each algorithm and size; 0 is as many as fill 0.2 s, between 5 and "
-              "1000. Calls that take less than 10 us are timed in batches of about 20 us.");
+              "1000. Calls that take less than 10 us are timed in batches of about 20 us; those "
+              "with a root one by one, after a barrier that is not timed.");
   set.integer("warmup", o.warmup, 0, "N",
               "Untimed calls before, beside those that find out how long one takes.");
   set.flag("inject-bitflip", o.inject_bitflip,
