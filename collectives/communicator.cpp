@@ -214,8 +214,11 @@ Bytes Communicator::expected_traffic(Operation operation, std::int64_t elements,
 
 Work Communicator::submit(Call&& call) {
   finish_small();
-  call.out = flat(call.out);
-  call.x = flat(call.x);
+  for (Tensor* tensor : {&call.out, &call.x}) {
+    if (tensor->shape().axes() != 1) {
+      *tensor = flat(*tensor);
+    }
+  }
   const Chosen& chosen = choose(call.operation, call.whole(world_size()),
                                 /*equal_counts=*/!call.uneven);
   call.algorithm = chosen.algorithm;

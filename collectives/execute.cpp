@@ -370,7 +370,7 @@ class Executor::Run {
 
   Posted receive(const Flow& flow, std::vector<MessagePart> parts, const Tensor& staged,
                  std::int64_t count) {
-    if (has_place(parts)) {
+    if (has_place(parts) && !transport_.in_place(flow.peer)) {
       return {transport_.receive(flow.peer, route_.signature, parts.front().tensor)};
     }
     if (staged.defined()) {

@@ -79,8 +79,9 @@ void Communicator::SmallCall::offer(Call&& call) {
     }
     const int rank = communicator_.ranks_[static_cast<std::size_t>(peer)];
     if (gives(call_.operation, call_.root, own, peer)) {
-      sends_.push_back(transport.send(rank, record_.signature,
-                                      blocks ? block(call_.x, peer, elements) : call_.x));
+      sends_.push_back(blocks
+                           ? transport.send(rank, record_.signature, block(call_.x, peer, elements))
+                           : transport.send(rank, record_.signature, call_.x));
     }
     if (gives(call_.operation, call_.root, peer, own)) {
       tickets_[static_cast<std::size_t>(peer)] =
@@ -145,25 +146,36 @@ void Communicator::SmallCall::collect_reduced() {
   }
   Backend& backend = communicator_.backend_;
   const int own = communicator_.rank_;
-  const Tensor mine = call_.operation == Operation::reduce_scatter
-                          ? block(call_.x, own, call_.out.elements())
-                          : call_.x;
-  const auto given_by = [&](int peer) -> Tensor {
-    return peer == own ? mine
-                       : communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
+  // By address: a handle is counted by all threads, and copies of it are what this would cost most.
+  Tensor own_block;
+  if (call_.operation == Operation::reduce_scatter) {
+    own_block = block(call_.x, own, call_.out.elements());
+  }
+  const Tensor* mine = own_block.defined() ? &own_block : &call_.x;
+  Tensor aside;
+  if (own > 1 && mine->same_view(call_.out)) {  // the output is written before its turn
+    aside = communicator_.line_->scratch.take(mine->dtype(), mine->elements());
+    backend.copy(aside, *mine);
+    mine = &aside;
+  }
+  Tensor other;
+  const auto given_by = [&](int peer) -> const Tensor& {
+    if (peer == own) {
+      return *mine;
+    }
+    other = communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
+    return other;
   };
-  Tensor contribution = mine;
-  if (own > 1 && mine.same_view(call_.out)) {  // the output is written before its turn
-    contribution = communicator_.line_->scratch.take(mine.dtype(), mine.elements());
-    backend.copy(contribution, mine);
+  if (communicator_.world_size() == 1) {
+    backend.copy(call_.out, *mine);
+  } else if (own == 0) {
+    backend.combine(call_.out, *mine, given_by(1), call_.op);
+  } else {
+    const Tensor first = communicator_.transport_.reading(tickets_.front());
+    backend.combine(call_.out, first, given_by(1), call_.op);
   }
-  Tensor so_far = given_by(0);
-  for (int peer = 1; peer < communicator_.world_size(); ++peer) {
-    backend.combine(call_.out, so_far, peer == own ? contribution : given_by(peer), call_.op);
-    so_far = call_.out;
-  }
-  if (!so_far.same_view(call_.out)) {
-    backend.copy(call_.out, so_far);  // alone
+  for (int peer = 2; peer < communicator_.world_size(); ++peer) {
+    backend.combine(call_.out, call_.out, given_by(peer), call_.op);
   }
   if (call_.op == ReduceOp::avg) {
     backend.divide(call_.out, communicator_.world_size());
@@ -181,13 +193,16 @@ void Communicator::SmallCall::collect_blocks() {
     if (!gives(call_.operation, call_.root, peer, own)) {
       continue;
     }
-    const Tensor place = one ? call_.out : block(call_.out, peer, elements);
+    const Tensor part = one ? Tensor() : block(call_.out, peer, elements);
+    const Tensor& place = one ? call_.out : part;
     if (peer != own) {
       backend.copy(place,
                    communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]));
       continue;
     }
-    const Tensor mine = gives_blocks(call_.operation) ? block(call_.x, own, elements) : call_.x;
+    const Tensor own_block =
+        gives_blocks(call_.operation) ? block(call_.x, own, elements) : Tensor();
+    const Tensor& mine = own_block.defined() ? own_block : call_.x;
     if (!mine.same_view(place)) {
       backend.copy(place, mine);
     }
