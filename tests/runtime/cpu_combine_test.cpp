@@ -30,8 +30,10 @@ Values small_numbers(std::int64_t n, std::uint32_t stream) {
   return values;
 }
 
-TEST(CpuCombine, EveryOperationOnEveryDtypeIsExactWhereTheFormatIs) {
-  for_each_backend([](Backend& backend) {
+// body(backend, op, a, b, the values of a (op) b) for every backend, dtype, operation and count.
+template <typename Body>
+void for_each_combination(const Body& body) {
+  for_each_backend([&](Backend& backend) {
     for (const DType dtype : all_dtypes) {
       for (const ReduceOp op : all_reduce_ops) {
         SCOPED_TRACE(std::string(name_of(dtype)) + " " + std::string(name_of(op)));
@@ -41,47 +43,42 @@ TEST(CpuCombine, EveryOperationOnEveryDtypeIsExactWhereTheFormatIs) {
           Values expected(a.size());
           std::transform(a.begin(), a.end(), b.begin(), expected.begin(),
                          [&](double x, double y) { return combined(x, y, op); });
-          const Tensor out = tensor_of(backend, dtype, Shape{n}, a);
-          backend.combine(out, tensor_of(backend, dtype, Shape{n}, b), op);
-          ASSERT_EQ(backend.download_values(out), expected);
+          body(backend, op, tensor_of(backend, dtype, Shape{n}, a),
+               tensor_of(backend, dtype, Shape{n}, b), expected);
         }
       }
     }
   });
 }
 
+TEST(CpuCombine, EveryOperationOnEveryDtypeIsExactWhereTheFormatIs) {
+  for_each_combination(
+      [](Backend& backend, ReduceOp op, const Tensor& a, const Tensor& b, const Values& expected) {
+        backend.combine(a, b, op);
+        ASSERT_EQ(backend.download_values(a), expected);
+      });
+}
+
 // Whatever the alignment, and to where one of the two is.
 TEST(CpuCombine, ToAThirdTensorAndPastTheCaches) {
-  for_each_backend([](Backend& backend) {
-    for (const DType dtype : all_dtypes) {
-      for (const ReduceOp op : all_reduce_ops) {
-        SCOPED_TRACE(std::string(name_of(dtype)) + " " + std::string(name_of(op)));
-        for (const std::int64_t n : counts) {
-          const Values a = small_numbers(n, 1);
-          const Values b = small_numbers(n, 2);
-          Values expected(a.size());
-          std::transform(a.begin(), a.end(), b.begin(), expected.begin(),
-                         [&](double x, double y) { return combined(x, y, op); });
-          const Tensor x = tensor_of(backend, dtype, Shape{n}, a);
-          const Tensor y = tensor_of(backend, dtype, Shape{n}, b);
-          for (const std::int64_t shift : {0, 1, 5}) {
-            const Tensor whole = backend.zeros(dtype, Shape{n + 7}, Category::workspace);
-            const Tensor out = whole.slice(shift, n);
-            for (const bool passing : {false, true}) {
-              backend.fill(whole, 9);
-              backend.combine(out, x, y, op, passing);
-              ASSERT_EQ(backend.download_values(out), expected);
-              const Values around = backend.download_values(whole);
-              ASSERT_EQ(std::count(around.begin(), around.begin() + shift, 9), shift);
-              ASSERT_EQ(std::count(around.end() - (7 - shift), around.end(), 9), 7 - shift);
-            }
+  for_each_combination(
+      [](Backend& backend, ReduceOp op, const Tensor& a, const Tensor& b, const Values& expected) {
+        const std::int64_t n = a.elements();
+        const Tensor whole = backend.empty(a.dtype(), Shape{n + 7}, Category::workspace);
+        for (const std::int64_t shift : {0, 1, 5}) {
+          const Tensor out = whole.slice(shift, n);
+          for (const bool passing : {false, true}) {
+            backend.fill(whole, 9);
+            backend.combine(out, a, b, op, passing);
+            ASSERT_EQ(backend.download_values(out), expected);
+            const Values around = backend.download_values(whole);
+            ASSERT_EQ(std::count(around.begin(), around.begin() + shift, 9), shift);
+            ASSERT_EQ(std::count(around.end() - (7 - shift), around.end(), 9), 7 - shift);
           }
-          backend.combine(y, x, y, op);
-          ASSERT_EQ(backend.download_values(y), expected);
         }
-      }
-    }
-  });
+        backend.combine(b, a, b, op);
+        ASSERT_EQ(backend.download_values(b), expected);
+      });
 }
 
 TEST(CpuCopy, PastTheCachesWhateverTheAlignment) {
