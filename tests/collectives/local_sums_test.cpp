@@ -118,6 +118,25 @@ TEST(LocalSums, WhatCannotBeTakenTogetherIsNot) {
     EXPECT_FALSE(local_sums(schedule, 0));
   }
   {
+    Schedule schedule(3);  // the same, in scratch that nobody needs later
+    const int sum = schedule.add_scratch(0);
+    schedule.begin_step();
+    schedule.copy(sum, 1);
+    schedule.reduce(sum, 2);
+    schedule.reduce(0, sum);
+    EXPECT_FALSE(local_sums(schedule, 0));
+  }
+  {
+    Schedule schedule(3);  // the own term comes last, and there is no room of its length
+    const int aside = schedule.add_scratch(1);
+    schedule.begin_step();
+    schedule.copy(aside, 0);
+    schedule.copy(0, 1);
+    schedule.reduce(0, 2);
+    schedule.reduce(0, aside);
+    EXPECT_FALSE(local_sums(schedule, 0));
+  }
+  {
     Schedule schedule(4);  // chunk 1 is added to 0 as it was before, but is written itself
     schedule.begin_step();
     schedule.reduce(0, 1);
