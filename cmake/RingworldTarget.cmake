@@ -14,9 +14,9 @@ function(ringworld_library name)
 endfunction()
 
 # For options, tables, JSON and tests, whose large headers would take longer to compile well than they
-# ever run. Optimising that little, GCC sees uninitialised values where there are none.
+# ever run. Optimising that little, GCC sees uninitialised values in them where there are none.
 function(ringworld_compile_quickly name)
-  target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1;-Wno-maybe-uninitialized>")
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> -Wno-maybe-uninitialized)
 endfunction()
 
 add_library(ringworld_options INTERFACE)

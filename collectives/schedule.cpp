@@ -89,12 +89,12 @@ std::vector<bool> Schedule::borrowed() const {
     bool otherwise = false;
   };
   std::vector<Use> uses(static_cast<std::size_t>(chunks()));
-  const auto use = [&](int chunk) -> Use& { return uses[static_cast<std::size_t>(chunk)]; };
+  const auto use = [&](int chunk) -> Use& { return uses.at(static_cast<std::size_t>(chunk)); };
   std::vector<int> sent_in(static_cast<std::size_t>(chunks()), -1);  // the last step that sends it
   for (int index = 0; index < static_cast<int>(steps_.size()); ++index) {
     const Step& step = steps_[static_cast<std::size_t>(index)];
     const bool writes_what_was_sent = std::ranges::any_of(step.local, [&](const auto& action) {
-      return index > 0 && sent_in[static_cast<std::size_t>(action.chunk)] == index - 1;
+      return index > 0 && sent_in.at(static_cast<std::size_t>(action.chunk)) == index - 1;
     });
     for (const LocalAction& action : step.local) {
       use(action.chunk).otherwise = true;
@@ -105,7 +105,7 @@ std::vector<bool> Schedule::borrowed() const {
     std::map<int, int> received;  // chunks, by peer
     for (const Action& action : step.actions) {
       if (action.verb == Verb::send) {
-        sent_in[static_cast<std::size_t>(action.chunk)] = index;
+        sent_in.at(static_cast<std::size_t>(action.chunk)) = index;
       } else {
         ++received[action.peer];
       }

@@ -75,7 +75,8 @@ class Schedule {
   const std::vector<Step>& steps() const { return steps_; }
   // Of each chunk, whether it is scratch that one message of its own fills, which the local actions
   // of the next step and nobody else read, and those write to nothing that was sent in the step
-  // before: ranks that exchange chunks to add to them would else wait for one another.
+  // before: ranks that exchange chunks to add to them would else wait for one another. Throws
+  // std::out_of_range when a step names a chunk that there is not.
   std::vector<bool> borrowed() const;
 
   // For emitting: begin_step, then the actions of the step. A step without actions is dropped.

@@ -76,14 +76,13 @@ class Simulation {
         options_(options),
         keeps_history_(keeps_history),
         states_(schedules.size()),
-        channels_(schedules.size() * schedules.size()) {
-    for (const Schedule& schedule : schedules_) {
-      borrowed_.push_back(schedule.borrowed());
-    }
-  }
+        channels_(schedules.size() * schedules.size()) {}
 
   void run() {
     check_form();
+    for (const Schedule& schedule : schedules_) {
+      borrowed_.push_back(schedule.borrowed());
+    }
     for (int rank = 0; rank < ranks_; ++rank) {
       State& state = states_[rank];
       state.chunks.resize(static_cast<std::size_t>(schedules_[rank].chunks()));

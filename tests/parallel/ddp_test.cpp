@@ -236,7 +236,6 @@ class WrappedTransport : public Transport {
     return inner_.send(to, signature, x);
   }
   Ticket receive(int from, Signature signature, const Tensor& out) override {
-    last_received = out;
     return inner_.receive(from, signature, out);
   }
   Ticket read(int from, Signature signature, DType dtype, std::int64_t elements) override {
@@ -256,7 +255,6 @@ class WrappedTransport : public Transport {
   void abandon() override { inner_.abandon(); }
 
   std::atomic<int> sends = 0;
-  Tensor last_received;
 
  private:
   Transport& inner_;
@@ -266,18 +264,21 @@ class CorruptingTransport : public WrappedTransport {
  public:
   CorruptingTransport(Transport& inner, Backend& backend)
       : WrappedTransport(inner), backend_(backend) {}
-  std::size_t wait_any(std::span<const Ticket> tickets) override {
-    const std::size_t done = WrappedTransport::wait_any(tickets);
-    if (last_received.defined() && last_received.elements() > 0 && !done_) {
-      backend_.fill(last_received.slice(0, 1), 42);
-      done_ = true;
+  // The first one is another than was sent.
+  Tensor reading(Ticket ticket) override {
+    const Tensor sent = WrappedTransport::reading(ticket);
+    if (corrupted_.defined() || sent.elements() == 0) {
+      return sent;
     }
-    return done;
+    corrupted_ = backend_.empty(sent.dtype(), sent.shape(), Category::communication);
+    backend_.copy(corrupted_, sent);
+    backend_.fill(corrupted_.slice(0, 1), 42);
+    return corrupted_;
   }
 
  private:
   Backend& backend_;
-  bool done_ = false;
+  Tensor corrupted_;
 };
 
 TEST(Ddp, ReplicasThatDoNotStartEqualAreNamed) {
