@@ -96,11 +96,11 @@ class Executor::Run {
       finish_flows();
     }
     give_back();
-    for (const Sending& sending : sendings_) {
-      transport_.wait(sending.ticket);
-    }
     for (std::size_t chunk = 0; chunk < inputs_.size(); ++chunk) {
       bring_in(static_cast<int>(chunk));
+    }
+    for (const Sending& sending : sendings_) {
+      transport_.wait(sending.ticket);
     }
     return bytes_sent_;
   }
@@ -280,6 +280,13 @@ class Executor::Run {
                  : std::max<std::int64_t>(1, route_.segment.value / size_of(dtype).value);
     if (!sends && lane.borrows && !in_place) {
       chunks_[lane.actions.front().chunk] = scratch_.take(dtype, elements);
+    }
+    // What lies side by side in its place need not be packed.
+    const auto at_home = [&](const Action& action) { return !is_input(action.chunk); };
+    if (sends && std::ranges::any_of(lane.actions, at_home)) {
+      for (const Action& action : lane.actions) {
+        bring_in(action.chunk);
+      }
     }
     std::vector<MessagePart> parts;
     for (const Action& action : lane.actions) {
