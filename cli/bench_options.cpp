@@ -19,7 +19,7 @@ void declare(OptionSet& set, BenchOptions& o) {
   set.usage("mpiexec -n RANKS ringworld bench OPERATION");
   set.group("Collective");
   set.custom("algorithms", "all|NAME...", "all",
-             "Which algorithms, from the list below or compositions, "
+             "Which algorithms: auto, from the list below, or compositions, "
              "hierarchical:NODES:REDUCE_SCATTER:ALL_REDUCE:ALL_GATHER; all is every one that can "
              "serve these ranks.",
              true, [&o](const std::vector<std::string>& values) {

@@ -5,26 +5,34 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace ringworld {
 
 namespace {
 
+// Characters to insert, leave out, replace, or exchange with their neighbour (optimal string
+// alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // distance[j] is that between the first i characters of a and the first j of b, row by row.
-  std::vector<std::size_t> distance(b.size() + 1);
-  std::iota(distance.begin(), distance.end(), std::size_t{0});
+  // Rows of the distances between the first i characters of a and the first j of b.
+  std::vector<std::size_t> before_last(b.size() + 1);
+  std::vector<std::size_t> last(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = distance[0];
-    distance[0] = i;
+    std::vector<std::size_t> row(b.size() + 1);
+    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = distance[j];
-      distance[j] = std::min({replaced, distance[j] + 1, distance[j - 1] + 1});
+      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({replaced, last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
     }
+    before_last = std::move(last);
+    last = std::move(row);
   }
-  return distance[b.size()];
+  return last[b.size()];
 }
 
 std::string upper(std::string_view text) {

@@ -21,6 +21,8 @@ TEST(Nearest, CountsEveryKindOfEditOnce) {
   EXPECT_EQ(nearest("abcd", std::vector<std::string>{"abxx", "abc"}), "abc");      // deleted
   EXPECT_EQ(nearest("abcd", std::vector<std::string>{"abxx", "abcde"}), "abcde");  // inserted
   EXPECT_EQ(nearest("abcd", std::vector<std::string>{"abcdef", "xbcd"}), "xbcd");  // replaced
+  EXPECT_EQ(nearest("abcd", std::vector<std::string>{"abxx", "abdc"}), "abdc");    // exchanged
+  EXPECT_EQ(nearest("fdsp", std::vector<std::string>{"ddp", "fsdp"}), "fsdp");
 }
 
 TEST(Nearest, TakesTheEarlierOfTwoAsNear) {

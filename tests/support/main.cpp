@@ -33,12 +33,14 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string_view argument = argv[i];
     if (!argument.starts_with(option)) {
-      continue;
+      std::fprintf(stderr, "'%s' is no option: --file=NAME or GoogleTest's\n", argv[i]);
+      return 1;
     }
     argument.remove_prefix(option.size());
     const std::string names = tests_in(argument);
     if (names.empty()) {
-      std::fprintf(stderr, "no test stands in a file named '%s'\n", argv[i] + option.size());
+      std::fprintf(stderr, "no test stands in a file named '%s', which is a name without folders\n",
+                   argv[i] + option.size());
       return 1;
     }
     GTEST_FLAG_SET(filter, names);
