@@ -75,7 +75,15 @@ Json json_of(double value, DType dtype) {
 }
 
 Json parse(const std::string& text, int ranks) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::out_of_range&) {
+    refuse(fmt::format("'{}' has a number beyond what f64 holds, {:.3g}; write \"inf\"", text,
+                       std::numeric_limits<double>::max()));
+  } catch (const Json::parse_error&) {
+    json = Json::value_t::discarded;
+  }
   if (json.is_discarded() || !json.is_array() ||
       !std::ranges::all_of(json, [](const Json& of_rank) { return of_rank.is_array(); })) {
     refuse(
@@ -258,9 +266,13 @@ std::vector<std::vector<double>> collect(const std::vector<double>& own,
 }
 
 std::string text_of(const std::vector<double>& values, DType dtype) {
-  return values.empty()       ? "-"
-         : is_floating(dtype) ? fmt::format("{:.9g}", fmt::join(values, " "))
-                              : fmt::format("{:.0f}", fmt::join(values, " "));
+  std::vector<std::string> texts;
+  for (const double value : values) {
+    texts.push_back(std::isnan(value)    ? "nan"  // whatever its sign
+                    : is_floating(dtype) ? fmt::format("{:.9g}", value)
+                                         : fmt::format("{:.0f}", value));
+  }
+  return texts.empty() ? "-" : fmt::format("{}", fmt::join(texts, " "));
 }
 
 Json json_of(const std::vector<std::vector<double>>& by_rank, DType dtype) {

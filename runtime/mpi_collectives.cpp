@@ -179,7 +179,9 @@ class MpiCollectives final : public LibraryCollectives {
     }
     // MPI's "in place" leaves the result at the beginning of the whole.
     reduce_scatter(raw_bytes(x), MPI_IN_PLACE, x.dtype(), counts, op);
-    std::memmove(raw_bytes(own), raw_bytes(x), static_cast<std::size_t>(own.bytes().value));
+    if (own.bytes() > Bytes(0)) {  // what is empty has no address
+      std::memmove(raw_bytes(own), raw_bytes(x), static_cast<std::size_t>(own.bytes().value));
+    }
   }
 
   void all_gather(const Tensor& out, const Tensor& x, Counts counts) override {

@@ -12,6 +12,13 @@ Json results(int ranks, const std::string& arguments) {
   return parsed(launch(ranks, "call " + arguments + " --json -"))["results"];
 }
 
+// The sum of infinities is a NaN with a sign, which nobody asked for.
+TEST(Call, WritesNanAsItIsTyped) {
+  const CommandResult result = launch(2, "call all_reduce --values '[[\"inf\"],[\"-inf\"]]'");
+  expect_facts(result, 0, {" nan "});
+  EXPECT_EQ(result.output.find("-nan"), std::string::npos) << result.output;
+}
+
 TEST(Call, PrintsWhatEachRankGivesAndGets) {
   const CommandResult result = launch(
       2, "call all_reduce --values '[[1,2,3],[4,5,6]]' --dtype bf16 --op avg --algorithm ring");
@@ -73,6 +80,7 @@ TEST(Call, BadInputIsRefusedOnce) {
   refused("all_reduce --values '[[1]]'", {"for 1 ranks", "started 2"});
   refused("all_reduce --values '[1,2]'", {"no JSON list of lists"});
   refused("all_reduce --values '[[1],[2]'", {"no JSON list of lists"});
+  refused("all_reduce --values '[[1e400],[2]]'", {"1e400", "inf"});
   refused("all_reduce --values '[[1],[\"x\"]]'", {"\"x\" of rank 1 is no number"});
   refused("all_reduce --dtype i8 --values '[[1],[300]]'", {"300 of rank 1 is no i8"});
   refused("all_reduce --dtype i32 --values '[[1.5],[1]]'", {"1.5 of rank 0 is no i32"});
