@@ -34,8 +34,8 @@
 
 namespace ringworld {
 
-// What is written that much at once has left the caches before it is read, and is better written past
-// them: with two ranks on two cores, that halves the time of a 64 MiB all-gather.
+// What is written that much at once has left the caches before it is read, and is better written
+// past them: with two ranks on two cores, that takes a sixth to a half off a 64 MiB all-gather.
 inline constexpr Bytes passing_bytes{4 << 20};
 
 enum class ReduceOp : std::uint8_t { sum, avg, min, max };
