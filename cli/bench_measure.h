@@ -4,8 +4,8 @@
 // one takes less than some microseconds, around a batch of calls, whose time is divided by their
 // number; there is no barrier between calls, which would be measured as well. Only where there is a
 // root, calls are timed one by one, each after a barrier that is not: the root of a broadcast would
-// run ahead of the others, and the time be that of a send. Of each of these times the largest of all
-// ranks is taken, and of those the minimum, the median and the maximum.
+// run ahead of the others, and the time be that of a send. Of each of these times the largest of
+// all ranks is taken, and of those the minimum, the median and the maximum.
 //
 // Algorithms take turns in a few rounds, so that what else the machine does meets all of them.
 #pragma once

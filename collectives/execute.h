@@ -38,10 +38,10 @@ class Executor {
   const Schedule& schedule() const { return schedule_; }
 
   // `chunks` are the data chunks, one dtype; those that the schedule does not name may be empty.
-  // `inputs`, unless empty, are where the data chunks' first content is read, and is kept, if not in
-  // the chunk itself (undefined): what is overwritten anyway is then never copied.
-  // `op` is what reductions do. All ranks pass the same dtype, signature and segment. What it takes
-  // from `scratch` is in use until it returns. Returns the bytes that this rank sent. Throws
+  // `inputs`, unless empty, are where the data chunks' first content is read, and is kept, if not
+  // in the chunk itself (undefined): what is overwritten anyway is then never copied. `op` is what
+  // reductions do. All ranks pass the same dtype, signature and segment. What it takes from
+  // `scratch` is in use until it returns. Returns the bytes that this rank sent. Throws
   // CommunicationError as Transport::wait_any does.
   Bytes run(std::span<const Tensor> chunks, std::span<const Tensor> inputs, ReduceOp op,
             Backend& backend, Scratch& scratch, const Route& route);
