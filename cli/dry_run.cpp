@@ -38,8 +38,8 @@ NullOptions transport_played(const ResourceOptions& options, int world_size) {
 }
 
 // "gradients h.0" and "gradients h.1" are both gradients.
-std::map<std::string, Traffic> by_kind(const std::map<std::string, Traffic>& traffic) {
-  std::map<std::string, Traffic> kinds;
+TrafficByLabel by_kind(const TrafficByLabel& traffic) {
+  TrafficByLabel kinds;
   for (const auto& [label, of_label] : traffic) {
     const std::string first_word = label.substr(0, label.find(' '));
     static constexpr std::string_view of_strategies[] = {"gradients", "parameters", "tensor",
@@ -195,7 +195,7 @@ DryRun dry_run(const TrainOptions& o, int rank, int world_size) {
   result.device_peak = device->ledger().total_peak;
   trainer.step();  // makes what is made once
   result.device_peak = std::max(result.device_peak, device->ledger().total_peak);
-  const std::map<std::string, Traffic> before = communicator.traffic_by_label();
+  const TrafficByLabel before = communicator.traffic_by_label();
   const OffloadTraffic moved_before = state.offload_traffic();
   const Flops flops_before = backend->flops();
   result.device = trainer.step().ledger;

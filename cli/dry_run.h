@@ -17,10 +17,10 @@ struct DryRun {
   Bytes device_peak;  // at any time, the start included
   std::optional<Ledger> host;
   std::optional<Ledger> file;
-  OffloadTraffic moved;                    // between tiers, in that step
-  std::map<std::string, Traffic> traffic;  // of this rank in that step, by label
-  Flops flops;                             // of this rank in that step
-  std::int64_t parameters = 0;             // of the model
+  OffloadTraffic moved;         // between tiers, in that step
+  TrafficByLabel traffic;       // of this rank in that step, by label
+  Flops flops;                  // of this rank in that step
+  std::int64_t parameters = 0;  // of the model
 };
 
 // What training reads: the data given, else some synthetic that is read again and again.

@@ -212,36 +212,28 @@ Bytes Communicator::expected_traffic(Operation operation, std::int64_t elements,
 
 // --- Queueing ------------------------------------------------------------------------------------
 
-Work Communicator::submit(Call&& call) {
+Work Communicator::submit(Asked asked) {
   finish_small();
-  for (Tensor* tensor : {&call.out, &call.x}) {
-    if (tensor->shape().axes() != 1) {
-      *tensor = flat(*tensor);
-    }
-  }
-  const Chosen& chosen = choose(call.operation, call.whole(world_size()),
-                                /*equal_counts=*/!call.uneven);
-  call.algorithm = chosen.algorithm;
-  call.algorithm_hash = chosen.hash;
+  const Chosen& chosen = choose(asked.operation, asked.whole(world_size()),
+                                /*equal_counts=*/!asked.uneven);
+  asked.algorithm = chosen.algorithm;
+  asked.algorithm_hash = chosen.hash;
   if (chosen.algorithm->library) {
-    if (const std::string why = refusal(*chosen.algorithm, call.dtype(), call.op); !why.empty()) {
+    if (const std::string why = refusal(*chosen.algorithm, asked.dtype(), asked.op); !why.empty()) {
       throw UsageError(fmt::format("{} {} of {}: {}", chosen.algorithm->name,
-                                   name_of(call.operation), name_of(call.dtype()), why));
+                                   name_of(asked.operation), name_of(asked.dtype()), why));
     }
   }
-  call.sequence = ++sequence_;
-  if (SmallCall::serves(*this, call) && line_->queued.done()) {
+  asked.sequence = ++sequence_;
+  if (SmallCall::serves(*this, asked) && line_->queued.done()) {
     line_->queued = {};
-    if (spare_ == nullptr || spare_.use_count() > 1) {
-      spare_ = std::make_shared<SmallCall>(*this);
+    if (small_ == nullptr) {
+      small_ = std::make_unique<SmallCall>(*this);
     }
-    line_->small = spare_.get();
-    spare_->offer(std::move(call));
-    return Work(spare_);
+    line_->small = small_.get();
+    return small_->offer(asked);
   }
-  if (call.counts.empty()) {
-    call.set_equal_counts(world_size());
-  }
+  Call call = asked.kept(world_size());
   const Bytes bytes = std::max(call.x.defined() ? call.x.bytes() : Bytes(0),
                                call.out.defined() ? call.out.bytes() : Bytes(0));
   const auto start = bytes <= short_call ? Stream::Start::when_waited_for : Stream::Start::now;

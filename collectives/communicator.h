@@ -30,6 +30,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,6 +73,8 @@ struct Traffic {
   }
 };
 
+using TrafficByLabel = std::map<std::string, Traffic, std::less<>>;
+
 class Communicator {
  public:
   // Elements of each rank's block.
@@ -110,56 +113,63 @@ class Communicator {
 
   // out = reduction over ranks of x; same element count. In place when out is x; otherwise x is
   // kept.
-  [[nodiscard]] Work all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label);
+  [[nodiscard]] Work all_reduce(const Tensor& out, const Tensor& x, ReduceOp op,
+                                std::string_view label);
   // x holds a block for each rank, of out's element count or of `counts`; out = reduction of block
   // `rank`. In place when out is x's own block: the rest of x is then undefined afterwards.
   // Otherwise x is kept.
   [[nodiscard]] Work reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
-                                    std::string label);
+                                    std::string_view label);
   [[nodiscard]] Work reduce_scatter(const Tensor& out, const Tensor& x, const Counts& counts,
-                                    ReduceOp op, std::string label);
+                                    ReduceOp op, std::string_view label);
   // out holds a block for each rank, of x's element count or of `counts`: the ranks' x in order. In
   // place when x is out's own block.
-  [[nodiscard]] Work all_gather(const Tensor& out, const Tensor& x, std::string label);
+  [[nodiscard]] Work all_gather(const Tensor& out, const Tensor& x, std::string_view label);
   [[nodiscard]] Work all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
-                                std::string label);
+                                std::string_view label);
   // x on every rank = x on root.
-  [[nodiscard]] Work broadcast(const Tensor& x, int root, std::string label);
+  [[nodiscard]] Work broadcast(const Tensor& x, int root, std::string_view label);
   // On root, out = reduction over ranks of x, as all_reduce does; elsewhere out is not used and may
   // be undefined.
   [[nodiscard]] Work reduce(const Tensor& out, const Tensor& x, ReduceOp op, int root,
-                            std::string label);
+                            std::string_view label);
   // x holds a block for each rank and out one from each; block s of out on rank d = block d of x on
   // rank s. All blocks are equally long, or block d of x has send_counts[d] elements and block s of
   // out receive_counts[s], which must be what rank s sends. Throws UsageError when the counts are
   // given and the algorithm needs equal ones.
-  [[nodiscard]] Work all_to_all(const Tensor& out, const Tensor& x, std::string label);
+  [[nodiscard]] Work all_to_all(const Tensor& out, const Tensor& x, std::string_view label);
   [[nodiscard]] Work all_to_all(const Tensor& out, const Counts& receive_counts, const Tensor& x,
-                                const Counts& send_counts, std::string label);
+                                const Counts& send_counts, std::string_view label);
   // On root, out = the ranks' x in order, as all_gather does; elsewhere out is not used.
-  [[nodiscard]] Work gather(const Tensor& out, const Tensor& x, int root, std::string label);
+  [[nodiscard]] Work gather(const Tensor& out, const Tensor& x, int root, std::string_view label);
   // out = block `rank` of x on root, where x holds a block of out's element count for each rank;
   // elsewhere x is not used. In place on root when out is x's own block.
-  [[nodiscard]] Work scatter(const Tensor& out, const Tensor& x, int root, std::string label);
+  [[nodiscard]] Work scatter(const Tensor& out, const Tensor& x, int root, std::string_view label);
   // x goes to rank `to`, which receives it: the same count, dtype and label there. The Work is done
   // when x may change, and should be waited for; later calls do not wait for it.
-  [[nodiscard]] Work send(const Tensor& x, int to, std::string label);
+  [[nodiscard]] Work send(const Tensor& x, int to, std::string_view label);
   // out = what rank `from` sends to this one next.
-  [[nodiscard]] Work receive(const Tensor& out, int from, std::string label);
+  [[nodiscard]] Work receive(const Tensor& out, int from, std::string_view label);
   // Returns when every rank has called it.
-  void barrier(std::string label);
+  void barrier(std::string_view label);
 
   // Small values, blocking, over all ranks.
-  double all_reduce_value(double value, ReduceOp op, std::string label);
-  std::int64_t all_reduce_value(std::int64_t value, ReduceOp op, std::string label);
+  double all_reduce_value(double value, ReduceOp op, std::string_view label);
+  std::int64_t all_reduce_value(std::int64_t value, ReduceOp op, std::string_view label);
 
   // All finished calls, and the same by label, of this communicator and of all that share its
   // stream: its groups, and what it is a group of. Call only when no Work is pending.
   Traffic traffic() const;
-  const std::map<std::string, Traffic>& traffic_by_label() const;
+  const TrafficByLabel& traffic_by_label() const;
 
  private:
-  struct Call;
+  // communicator_call.h
+  template <class TensorT, class CountsT, class Text>
+  struct CallOf;
+  using Asked = CallOf<const Tensor&, const Counts&, std::string_view>;
+  using Call = CallOf<Tensor, Counts, std::string>;
+  static inline const Tensor no_tensor;
+  static inline const Counts no_counts;
   struct Plan;
   struct Line;
   class SmallCall;
@@ -176,10 +186,11 @@ class Communicator {
   void check_root(std::string_view call, int root) const;
   void check_peer(std::string_view call, int peer) const;
   CallRecord message_record(const Tensor& x, int from, int to, std::int64_t number,
-                            const std::string& label) const;
-  Work submit(Call&& call);
+                            std::string_view label) const;
+  Work submit(Asked call);
   void finish_small();  // makes room for other calls
-  void count(const std::string& label, std::int64_t bytes_sent);
+  Traffic& traffic_of(std::string_view label);
+  void count(std::string_view label, std::int64_t bytes_sent);
   void run(const Call& call);
   Bytes run(const Call& call, const CallRecord& record);  // returns what it sent
   // What becomes the output, undefined where that is there already, before avg divides.
@@ -221,8 +232,8 @@ class Communicator {
   std::pair<const std::string, Traffic>* last_traffic_ = nullptr;  // that was counted
   std::map<std::pair<const Algorithm*, int>, std::unique_ptr<Plan>> plans_;  // by algorithm, root
   Work last_;                                                                // submitted
-  std::shared_ptr<SmallCall> spare_;  // to be used again when nobody has its Work any more
-  std::shared_ptr<Line> line_;        // last: its thread ends before what it uses
+  std::unique_ptr<SmallCall> small_;                                         // made when needed
+  std::shared_ptr<Line> line_;  // last: its thread ends before what it uses
 };
 
 }  // namespace ringworld

@@ -85,27 +85,21 @@ void Communicator::check_root(std::string_view call, int root) const {
   }
 }
 
-Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op, std::string label) {
+Work Communicator::all_reduce(const Tensor& out, const Tensor& x, ReduceOp op,
+                              std::string_view label) {
   check_alike("all_reduce", out, x);
-  return submit({.operation = Operation::all_reduce,
-                 .out = out,
-                 .x = x,
-                 .op = op,
-                 .label = std::move(label)});
+  return submit({.operation = Operation::all_reduce, .out = out, .x = x, .op = op, .label = label});
 }
 
 Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op,
-                                  std::string label) {
+                                  std::string_view label) {
   check_even_blocks("reduce_scatter", x, out, world_size(), rank_);
-  return submit({.operation = Operation::reduce_scatter,
-                 .out = out,
-                 .x = x,
-                 .op = op,
-                 .label = std::move(label)});
+  return submit(
+      {.operation = Operation::reduce_scatter, .out = out, .x = x, .op = op, .label = label});
 }
 
 Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Counts& counts,
-                                  ReduceOp op, std::string label) {
+                                  ReduceOp op, std::string_view label) {
   check_counts("reduce_scatter", counts, world_size());
   check_blocks("reduce_scatter", x, out, counts, rank_);
   return submit({.operation = Operation::reduce_scatter,
@@ -114,17 +108,16 @@ Work Communicator::reduce_scatter(const Tensor& out, const Tensor& x, const Coun
                  .counts = counts,
                  .uneven = !all_equal(counts),
                  .op = op,
-                 .label = std::move(label)});
+                 .label = label});
 }
 
-Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string label) {
+Work Communicator::all_gather(const Tensor& out, const Tensor& x, std::string_view label) {
   check_even_blocks("all_gather", out, x, world_size(), rank_);
-  return submit(
-      {.operation = Operation::all_gather, .out = out, .x = x, .label = std::move(label)});
+  return submit({.operation = Operation::all_gather, .out = out, .x = x, .label = label});
 }
 
 Work Communicator::all_gather(const Tensor& out, const Tensor& x, const Counts& counts,
-                              std::string label) {
+                              std::string_view label) {
   check_counts("all_gather", counts, world_size());
   check_blocks("all_gather", out, x, counts, rank_);
   return submit({.operation = Operation::all_gather,
@@ -132,33 +125,30 @@ Work Communicator::all_gather(const Tensor& out, const Tensor& x, const Counts& 
                  .x = x,
                  .counts = counts,
                  .uneven = !all_equal(counts),
-                 .label = std::move(label)});
+                 .label = label});
 }
 
-Work Communicator::broadcast(const Tensor& x, int root, std::string label) {
+Work Communicator::broadcast(const Tensor& x, int root, std::string_view label) {
   check_root("broadcast", root);
-  return submit({.operation = Operation::broadcast,
-                 .out = x,
-                 .x = x,
-                 .root = root,
-                 .label = std::move(label)});
+  return submit(
+      {.operation = Operation::broadcast, .out = x, .x = x, .root = root, .label = label});
 }
 
 Work Communicator::reduce(const Tensor& out, const Tensor& x, ReduceOp op, int root,
-                          std::string label) {
+                          std::string_view label) {
   check_root("reduce", root);
   if (rank_ == root) {
     check_alike("reduce", out, x);
   }
   return submit({.operation = Operation::reduce,
-                 .out = rank_ == root ? out : Tensor(),
+                 .out = rank_ == root ? out : no_tensor,
                  .x = x,
                  .op = op,
                  .root = root,
-                 .label = std::move(label)});
+                 .label = label});
 }
 
-Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string label) {
+Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string_view label) {
   const std::int64_t block = x.elements() / world_size();
   check_dtypes("all_to_all", out, x);
   if (out.elements() != x.elements() || block * world_size() != x.elements() || overlap(out, x)) {
@@ -166,12 +156,11 @@ Work Communicator::all_to_all(const Tensor& out, const Tensor& x, std::string la
                                             out.elements(), x.elements(), world_size(),
                                             overlap(out, x) ? ", in place" : ""));
   }
-  return submit(
-      {.operation = Operation::all_to_all, .out = out, .x = x, .label = std::move(label)});
+  return submit({.operation = Operation::all_to_all, .out = out, .x = x, .label = label});
 }
 
 Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, const Tensor& x,
-                              const Counts& send_counts, std::string label) {
+                              const Counts& send_counts, std::string_view label) {
   check_counts("all_to_all", receive_counts, world_size());
   check_counts("all_to_all", send_counts, world_size());
   check_dtypes("all_to_all", out, x);
@@ -198,60 +187,61 @@ Work Communicator::all_to_all(const Tensor& out, const Counts& receive_counts, c
                  .counts = send_counts,
                  .receive_counts = receive_counts,
                  .uneven = true,
-                 .label = std::move(label)});
+                 .label = label});
 }
 
-Work Communicator::gather(const Tensor& out, const Tensor& x, int root, std::string label) {
+Work Communicator::gather(const Tensor& out, const Tensor& x, int root, std::string_view label) {
   check_root("gather", root);
   if (rank_ == root) {
     check_even_blocks("gather", out, x, world_size(), rank_);
   }
   return submit({.operation = Operation::gather,
-                 .out = rank_ == root ? out : Tensor(),
+                 .out = rank_ == root ? out : no_tensor,
                  .x = x,
                  .root = root,
-                 .label = std::move(label)});
+                 .label = label});
 }
 
-Work Communicator::scatter(const Tensor& out, const Tensor& x, int root, std::string label) {
+Work Communicator::scatter(const Tensor& out, const Tensor& x, int root, std::string_view label) {
   check_root("scatter", root);
   if (rank_ == root) {
     check_even_blocks("scatter", x, out, world_size(), rank_);
   }
   return submit({.operation = Operation::scatter,
                  .out = out,
-                 .x = rank_ == root ? x : Tensor(),
+                 .x = rank_ == root ? x : no_tensor,
                  .root = root,
-                 .label = std::move(label)});
+                 .label = label});
 }
 
-void Communicator::barrier(std::string label) {
+void Communicator::barrier(std::string_view label) {
   const Tensor token = backend_.zeros(DType::i32, Shape{1}, Category::communication);
   submit({.operation = Operation::barrier,
           .out = token,
           .x = token,
           .op = ReduceOp::max,
-          .label = std::move(label)})
+          .label = label})
       .wait();
 }
 
-double Communicator::all_reduce_value(double value, ReduceOp op, std::string label) {
+double Communicator::all_reduce_value(double value, ReduceOp op, std::string_view label) {
   const Tensor x = backend_.empty(DType::f64, Shape{1}, Category::communication);
   backend_.upload(x, std::as_bytes(std::span(&value, 1)));
-  all_reduce(x, x, op, std::move(label)).wait();
+  all_reduce(x, x, op, label).wait();
   backend_.download(std::as_writable_bytes(std::span(&value, 1)), x);
   return value;
 }
 
-std::int64_t Communicator::all_reduce_value(std::int64_t value, ReduceOp op, std::string label) {
+std::int64_t Communicator::all_reduce_value(std::int64_t value, ReduceOp op,
+                                            std::string_view label) {
   const Tensor x = backend_.empty(DType::i64, Shape{1}, Category::communication);
   backend_.upload(x, std::as_bytes(std::span(&value, 1)));
-  all_reduce(x, x, op, std::move(label)).wait();
+  all_reduce(x, x, op, label).wait();
   backend_.download(std::as_writable_bytes(std::span(&value, 1)), x);
   return value;
 }
 
-const std::map<std::string, Traffic>& Communicator::traffic_by_label() const {
+const TrafficByLabel& Communicator::traffic_by_label() const {
   return line_->traffic;
 }
 

@@ -1,7 +1,6 @@
 // What is said when a call fails: which call, and what every other rank is doing instead.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <optional>
 
@@ -31,11 +30,12 @@ std::string CallRecord::describe() const {
   if (sequence == 0) {
     return "nothing yet";
   }
-  if (const std::string_view verb = algorithm; verb == "send" || verb == "receive") {
-    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {})", verb, label,
-                       sequence, elements, name_of(dtype), root);
+  if (const std::string verb = algorithm.text(); verb == "send" || verb == "receive") {
+    return fmt::format("{} \"{}\" (message {}: {} elements of {}, from rank {})", verb,
+                       label.text(), sequence, elements, name_of(dtype), root);
   }
-  std::string text = fmt::format("{} \"{}\" (call {}: ", name_of(operation), label, sequence);
+  std::string text =
+      fmt::format("{} \"{}\" (call {}: ", name_of(operation), label.text(), sequence);
   if (elements == 0 && uneven) {
     text += "counts of its own";
   } else {
@@ -49,12 +49,17 @@ std::string CallRecord::describe() const {
   if (has_root(operation)) {
     text += fmt::format(", root {}", root);
   }
-  return text + fmt::format(", {})", algorithm);
+  return text + fmt::format(", {})", algorithm.text());
 }
 
 namespace {
 
-constexpr std::size_t record_words = sizeof(CallRecord) / 8;
+// A record's words: sequence, elements, signature, terms, algorithm, label.
+constexpr std::size_t algorithm_word = 4;
+constexpr std::size_t label_word =
+    algorithm_word + std::tuple_size_v<std::decay_t<decltype(CallRecord().algorithm.words())>>;
+constexpr std::size_t record_words =
+    label_word + std::tuple_size_v<std::decay_t<decltype(CallRecord().label.words())>>;
 static_assert(2 * record_words + 1 <= std::tuple_size_v<Statement>);
 
 // Bits of the board's last word: twice the number of calls begun, and whether one is under way.
@@ -66,12 +71,14 @@ std::uint64_t state_of(const Statement& statement) {
 
 void begin_call(Board& board, const CallRecord& record) {
   const std::uint64_t begun = board.back().load(std::memory_order_relaxed) / 2 + 1;
-  std::array<std::uint64_t, record_words> words;
-  std::memcpy(words.data(), &record, sizeof record);
   std::atomic<std::uint64_t>* place = board.data() + begun % 2 * record_words;
-  for (const std::uint64_t word : words) {
-    (place++)->store(word, std::memory_order_relaxed);
-  }
+  const auto say = [&](std::uint64_t word) { (place++)->store(word, std::memory_order_relaxed); };
+  say(static_cast<std::uint64_t>(record.sequence));
+  say(static_cast<std::uint64_t>(record.elements));
+  say(record.signature);
+  say(terms_word(record.root, record.operation, record.dtype, record.op, record.uneven));
+  std::ranges::for_each(record.algorithm.words(), say);
+  std::ranges::for_each(record.label.words(), say);
   board.back().store(2 * begun + 1, std::memory_order_relaxed);
 }
 
@@ -84,10 +91,18 @@ CallStatement call_statement(const Statement& statement) {
   const std::uint64_t begun = state_of(statement) / 2;
   const bool in_call = state_of(statement) % 2 != 0;
   const auto record_of = [&](std::uint64_t call) {
-    CallRecord record;
-    std::memcpy(static_cast<void*>(&record), statement.data() + call % 2 * record_words,
-                sizeof record);
-    return record;
+    const std::uint64_t* words = statement.data() + call % 2 * record_words;
+    const std::uint64_t terms = words[3];
+    return CallRecord{.sequence = static_cast<std::int64_t>(words[0]),
+                      .elements = static_cast<std::int64_t>(words[1]),
+                      .signature = words[2],
+                      .root = static_cast<std::int32_t>(terms >> 32),
+                      .operation = static_cast<Operation>(terms >> 24 & 0xff),
+                      .dtype = static_cast<DType>(terms >> 16 & 0xff),
+                      .op = static_cast<ReduceOp>(terms >> 8 & 0xff),
+                      .uneven = (terms & 1) != 0,
+                      .algorithm = CutText<3>(words + algorithm_word),
+                      .label = CutText<6>(words + label_word)};
   };
   CallStatement said;
   if (in_call) {

@@ -8,7 +8,7 @@
 namespace ringworld {
 
 void Communicator::run(const Call& call) {
-  const CallRecord record = call.record(group_);
+  const CallRecord record = call.record(call.signature(group_));
   begin_call(transport_.board(), record);
   const Bytes bytes_sent = run(call, record);
   line_->scratch.reset();
@@ -128,12 +128,21 @@ Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRec
   return {result, run_on_chunks(record, call.op, plan, chunks, inputs)};
 }
 
-void Communicator::count(const std::string& label, std::int64_t bytes_sent) {
+Traffic& Communicator::traffic_of(std::string_view label) {
   if (last_traffic_ == nullptr || last_traffic_->first != label) {
-    last_traffic_ = &*line_->traffic.try_emplace(label).first;
+    auto found = line_->traffic.find(label);
+    if (found == line_->traffic.end()) {
+      found = line_->traffic.try_emplace(std::string(label)).first;
+    }
+    last_traffic_ = &*found;
   }
-  last_traffic_->second.calls += 1;
-  last_traffic_->second.bytes_sent += Bytes(bytes_sent);
+  return last_traffic_->second;
+}
+
+void Communicator::count(std::string_view label, std::int64_t bytes_sent) {
+  Traffic& traffic = traffic_of(label);
+  traffic.calls += 1;
+  traffic.bytes_sent += Bytes(bytes_sent);
 }
 
 // What it sends is the library's own business and is not counted.

@@ -60,16 +60,15 @@ class Communicator::Sending final : public Work::Task {
 };
 
 CallRecord Communicator::message_record(const Tensor& x, int from, int to, std::int64_t number,
-                                        const std::string& label) const {
+                                        std::string_view label) const {
   CallRecord record;
   record.sequence = number;
   record.elements = x.elements();
   record.root = ranks_[static_cast<std::size_t>(from)];
   record.operation = Operation::broadcast;
   record.dtype = x.dtype();
-  std::string_view(from == rank_ ? "send" : "receive")
-      .copy(record.algorithm, sizeof record.algorithm - 1);
-  label.copy(record.label, sizeof record.label - 1);
+  record.algorithm = CutText<3>(from == rank_ ? "send" : "receive");
+  record.label = CutText<6>(label);
   Signature hash = mixed(group_, static_cast<std::uint64_t>(number));
   hash = mixed(hash, static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to));
   hash = mixed(hash, static_cast<std::uint64_t>(record.elements));
@@ -85,7 +84,7 @@ void Communicator::check_peer(std::string_view call, int peer) const {
   }
 }
 
-Work Communicator::send(const Tensor& x, int to, std::string label) {
+Work Communicator::send(const Tensor& x, int to, std::string_view label) {
   check_peer("send", to);
   finish_small();
   const auto peer = static_cast<std::size_t>(to);
@@ -94,7 +93,7 @@ Work Communicator::send(const Tensor& x, int to, std::string label) {
   // Posting takes no time, so nobody is woken for it where nothing is in its way.
   const bool at_once = line_->queued.done();
   last_ = line_->stream.submit(
-      [this, sending, label = std::move(label), bytes = x.bytes()] {
+      [this, sending, label = std::string(label), bytes = x.bytes()] {
         sending->post();
         count(label, bytes.value);
       },
@@ -107,7 +106,7 @@ Work Communicator::send(const Tensor& x, int to, std::string label) {
   return Work(sending);
 }
 
-Work Communicator::receive(const Tensor& out, int from, std::string label) {
+Work Communicator::receive(const Tensor& out, int from, std::string_view label) {
   check_peer("receive", from);
   finish_small();
   const auto peer = static_cast<std::size_t>(from);

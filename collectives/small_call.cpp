@@ -35,8 +35,9 @@ bool is_one_step(const Algorithm& algorithm) {
   }
 }
 
-Tensor block(const Tensor& whole, int index, std::int64_t elements) {
-  return whole.slice(index * elements, elements);
+// What one rank gives another, of an input of so many bytes.
+Bytes message_of(Operation operation, Bytes input, int ranks) {
+  return gives_blocks(operation) ? Bytes(input.value / ranks) : input;
 }
 
 }  // namespace
@@ -44,51 +45,88 @@ Tensor block(const Tensor& whole, int index, std::int64_t elements) {
 Communicator::SmallCall::SmallCall(Communicator& communicator)
     : communicator_(communicator), tickets_(communicator.ranks_.size()) {}
 
-bool Communicator::SmallCall::serves(const Communicator& communicator, const Call& call) {
+bool Communicator::SmallCall::serves(const Communicator& communicator, const Asked& call) {
   if (!communicator.reaches_small_ || !is_one_step(*call.algorithm) || call.uneven ||
       call.widens()) {
     return false;
   }
-  const Bytes message = call.x.elements() /
-                        (gives_blocks(call.operation) ? communicator.world_size() : 1) *
-                        size_of(call.dtype());
+  const Bytes message = message_of(call.operation, call.x.bytes(), communicator.world_size());
   return message > Bytes(0) && message <= Transport::small_message;
 }
 
-void Communicator::SmallCall::offer(Call&& call) {
-  call_.operation = call.operation;
-  call_.out = std::move(call.out);
-  call_.x = std::move(call.x);
-  call_.op = call.op;
-  call_.root = call.root;
-  call_.label.swap(call.label);
-  call_.algorithm = call.algorithm;
-  call_.algorithm_hash = call.algorithm_hash;
-  call_.sequence = call.sequence;
-  record_ = call_.record(communicator_.group_);
-  failure_ = nullptr;
-  sends_.clear();
+bool Communicator::SmallCall::gets_from(int peer) const {
+  return peer != communicator_.rank_ && gives(operation_, root_, peer, communicator_.rank_);
+}
+
+Work Communicator::SmallCall::offer(const Asked& call) {
   Transport& transport = communicator_.transport_;
-  begin_call(transport.board(), record_);
   const int own = communicator_.rank_;
-  const bool blocks = gives_blocks(call_.operation);
-  const std::int64_t elements = call_.x.elements() / (blocks ? communicator_.world_size() : 1);
+  const DType dtype = call.x.dtype();
+  operation_ = call.operation;
+  op_ = call.op;
+  root_ = call.root;
+  message_ = message_of(call.operation, call.x.bytes(), communicator_.world_size());
+  const std::int64_t elements = message_.value / size_of(dtype).value;
+  const Signature signature = call.signature(communicator_.group_);
+  // Counting a handle waits until all that was written before has left for the caches, which
+  // messages take long for: so that is done first.
+  out_memory_ = call.out.storage();
+  if (reduces(operation_) && call.x.storage() != call.out.storage()) {
+    x_memory_ = call.x.storage();
+  }
+  sends_.clear();
+  messages_sent_ = 0;
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (peer == own) {
+    if (peer == own || !gives(operation_, root_, own, peer)) {
       continue;
     }
-    const int rank = communicator_.ranks_[static_cast<std::size_t>(peer)];
-    if (gives(call_.operation, call_.root, own, peer)) {
-      sends_.push_back(blocks
-                           ? transport.send(rank, record_.signature, block(call_.x, peer, elements))
-                           : transport.send(rank, record_.signature, call_.x));
-    }
-    if (gives(call_.operation, call_.root, peer, own)) {
-      tickets_[static_cast<std::size_t>(peer)] =
-          transport.read(rank, record_.signature, call_.dtype(), elements);
+    const Transport::Ticket ticket =
+        transport.send(communicator_.ranks_[static_cast<std::size_t>(peer)], signature,
+                       call.x.lent(gives_blocks(operation_) ? peer * elements : 0, elements));
+    ++messages_sent_;
+    if (ticket != Transport::over) {
+      sends_.push_back(ticket);
+      x_memory_ = call.x.storage();
     }
   }
+  sequence_ = call.sequence;
+  // What follows is done while the messages are under way.
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (gets_from(peer)) {
+      tickets_[static_cast<std::size_t>(peer)] = transport.read(
+          communicator_.ranks_[static_cast<std::size_t>(peer)], signature, dtype, elements);
+    }
+  }
+  begin_call(transport.board(), call.record(signature));
+  traffic_ = &communicator_.traffic_of(call.label);
+  place_own(call, elements);
   pending_ = true;
+  return Work(*this, sequence_);
+}
+
+// Says where the output is and what this rank adds, and moves what is nobody else's. What is added
+// is not moved to the output first: it would be read back before it has left for the caches.
+void Communicator::SmallCall::place_own(const Asked& call, std::int64_t elements) {
+  const int own = communicator_.rank_;
+  writes_ = operation_ == Operation::broadcast ? own != root_ : call.out.defined();
+  if (!writes_) {
+    return;
+  }
+  out_ = call.out.lent(0, call.out.elements());
+  if (operation_ == Operation::broadcast) {
+    return;
+  }
+  own_ = call.x.lent(gives_blocks(operation_) ? own * elements : 0, elements);
+  const Tensor place = reduces(operation_) ? out_ : out_.lent(own * elements, elements);
+  if (own_.same_view(place)) {
+    if (reduces(operation_) && own > 1) {  // the output is written before its turn
+      const Tensor copy = communicator_.line_->scratch.take(own_.dtype(), elements);
+      communicator_.backend_.copy(copy, own_);
+      own_ = copy;
+    }
+  } else if (!reduces(operation_)) {
+    communicator_.backend_.copy(place, own_);
+  }
 }
 
 void Communicator::SmallCall::collect() {
@@ -99,20 +137,20 @@ void Communicator::SmallCall::collect() {
   try {
     collect_all();
   } catch (const CommunicationError& error) {
-    failure_ =
-        std::make_exception_ptr(CommunicationError(communicator_.explain(record_, error.what())));
+    const CallRecord record = call_statement(read(communicator_.transport_.board())).current;
+    failures_[sequence_] =
+        std::make_exception_ptr(CommunicationError(communicator_.explain(record, error.what())));
   } catch (...) {
-    failure_ = std::current_exception();
+    failures_[sequence_] = std::current_exception();
   }
-  call_.x = {};
-  call_.out = {};
+  out_memory_.reset();
+  x_memory_.reset();
 }
 
 void Communicator::SmallCall::collect_all() {
   Transport& transport = communicator_.transport_;
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (peer != communicator_.rank_ &&
-        gives(call_.operation, call_.root, peer, communicator_.rank_)) {
+    if (gets_from(peer)) {
       transport.wait(tickets_[static_cast<std::size_t>(peer)]);
     }
   }
@@ -121,103 +159,70 @@ void Communicator::SmallCall::collect_all() {
   for (const Transport::Ticket ticket : sends_) {
     transport.wait(ticket);
   }
-  if (reduces(call_.operation)) {
+  if (writes_ && reduces(operation_)) {
     collect_reduced();
-  } else {
+  } else if (writes_) {
     collect_blocks();
   }
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (peer != communicator_.rank_ &&
-        gives(call_.operation, call_.root, peer, communicator_.rank_)) {
+    if (gets_from(peer)) {
       transport.done_reading(tickets_[static_cast<std::size_t>(peer)]);
     }
   }
-  communicator_.line_->scratch.reset();
   end_call(transport.board());
-  const std::int64_t message =
-      call_.x.bytes().value / (gives_blocks(call_.operation) ? communicator_.world_size() : 1);
-  communicator_.count(call_.label, static_cast<std::int64_t>(sends_.size()) * message);
+  traffic_->calls += 1;
+  traffic_->bytes_sent += messages_sent_ * message_;
 }
 
 // out = the contributions, added in the order of the ranks.
 void Communicator::SmallCall::collect_reduced() {
-  if (!call_.out.defined()) {
-    return;  // not the root
-  }
   Backend& backend = communicator_.backend_;
-  const int own = communicator_.rank_;
-  // By address: a handle is counted by all threads, and copies of it are what this would cost most.
-  Tensor own_block;
-  if (call_.operation == Operation::reduce_scatter) {
-    own_block = block(call_.x, own, call_.out.elements());
-  }
-  const Tensor* mine = own_block.defined() ? &own_block : &call_.x;
-  Tensor aside;
-  if (own > 1 && mine->same_view(call_.out)) {  // the output is written before its turn
-    aside = communicator_.line_->scratch.take(mine->dtype(), mine->elements());
-    backend.copy(aside, *mine);
-    mine = &aside;
-  }
-  Tensor other;
   const auto given_by = [&](int peer) -> const Tensor& {
-    if (peer == own) {
-      return *mine;
+    if (peer == communicator_.rank_) {
+      return own_;
     }
-    other = communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
-    return other;
+    return communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
   };
-  if (communicator_.world_size() == 1) {
-    backend.copy(call_.out, *mine);
-  } else if (own == 0) {
-    backend.combine(call_.out, *mine, given_by(1), call_.op);
-  } else {
-    const Tensor first = communicator_.transport_.reading(tickets_.front());
-    backend.combine(call_.out, first, given_by(1), call_.op);
+  if (communicator_.world_size() > 1) {
+    backend.combine(out_, given_by(0), given_by(1), op_);
+  } else if (!own_.same_view(out_)) {
+    backend.copy(out_, own_);
   }
   for (int peer = 2; peer < communicator_.world_size(); ++peer) {
-    backend.combine(call_.out, call_.out, given_by(peer), call_.op);
+    backend.combine(out_, out_, given_by(peer), op_);
   }
-  if (call_.op == ReduceOp::avg) {
-    backend.divide(call_.out, communicator_.world_size());
+  if (op_ == ReduceOp::avg) {
+    backend.divide(out_, communicator_.world_size());
+  }
+  if (communicator_.rank_ > 1) {
+    own_ = {};
+    communicator_.line_->scratch.reset();
   }
 }
 
-// Every rank's block to its place; of a broadcast, the root's.
+// The others' blocks to their places; of a broadcast, the root's.
 void Communicator::SmallCall::collect_blocks() {
-  Backend& backend = communicator_.backend_;
-  const int own = communicator_.rank_;
-  const bool one = call_.operation == Operation::broadcast;
-  const std::int64_t elements =
-      one ? call_.out.elements() : call_.out.elements() / communicator_.world_size();
   for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (!gives(call_.operation, call_.root, peer, own)) {
-      continue;
-    }
-    const Tensor part = one ? Tensor() : block(call_.out, peer, elements);
-    const Tensor& place = one ? call_.out : part;
-    if (peer != own) {
-      backend.copy(place,
-                   communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]));
-      continue;
-    }
-    const Tensor own_block =
-        gives_blocks(call_.operation) ? block(call_.x, own, elements) : Tensor();
-    const Tensor& mine = own_block.defined() ? own_block : call_.x;
-    if (!mine.same_view(place)) {
-      backend.copy(place, mine);
+    if (gets_from(peer)) {
+      const Tensor& given =
+          communicator_.transport_.reading(tickets_[static_cast<std::size_t>(peer)]);
+      const std::int64_t first = operation_ == Operation::broadcast ? 0 : peer * given.elements();
+      communicator_.backend_.copy(out_.lent(first, given.elements()), given);
     }
   }
 }
 
-void Communicator::SmallCall::wait() {
-  collect();
-  if (failure_ != nullptr) {
-    std::rethrow_exception(failure_);
+void Communicator::SmallCall::wait(std::int64_t sequence) {
+  done(sequence);
+  if (!failures_.empty() && failures_.contains(sequence)) {
+    std::rethrow_exception(failures_[sequence]);
   }
 }
 
-bool Communicator::SmallCall::done() {
-  collect();
+bool Communicator::SmallCall::done(std::int64_t sequence) {
+  if (sequence == sequence_) {
+    collect();
+  }
   return true;
 }
 

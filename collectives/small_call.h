@@ -9,7 +9,9 @@
 // and meets the others all the same.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -17,32 +19,47 @@
 
 namespace ringworld {
 
-class Communicator::SmallCall final : public Work::Task {
+class Communicator::SmallCall final : public Work::Series {
  public:
   explicit SmallCall(Communicator& communicator);
 
   // Whether the call can be made so.
-  static bool serves(const Communicator& communicator, const Call& call);
-  // Throws as Transport::send does.
-  void offer(Call&& call);
-  // Once after each offer. Failures are kept for wait.
+  static bool serves(const Communicator& communicator, const Asked& call);
+  // After the one before has been collected. Throws as Transport::send does.
+  Work offer(const Asked& call);
+  // What has been offered, unless that is done. Failures are kept for wait.
   void collect();
 
-  void wait() override;
-  bool done() override;
+  void wait(std::int64_t sequence) override;
+  bool done(std::int64_t sequence) override;
 
  private:
+  void place_own(const Asked& call, std::int64_t elements);
   void collect_all();
   void collect_reduced();
   void collect_blocks();
+  // Whether this rank gets something from `peer`, another rank.
+  bool gets_from(int peer) const;
 
   Communicator& communicator_;
-  Call call_;
-  CallRecord record_;
-  std::vector<Transport::Ticket> sends_;
+  // Of the call that was offered last.
+  Operation operation_ = Operation::barrier;
+  ReduceOp op_ = ReduceOp::sum;
+  int root_ = 0;
+  std::int64_t sequence_ = 0;
+  Bytes message_;  // what one rank gives another
+  // The tensors are lent, of memory that is kept until the call is over.
+  bool writes_ = false;  // whether something comes out here
+  Tensor out_;
+  Tensor own_;  // what this rank adds, or its own block
+  std::shared_ptr<const Storage> out_memory_;
+  std::shared_ptr<const Storage> x_memory_;
+  std::vector<Transport::Ticket> sends_;  // that have not left yet
+  std::int64_t messages_sent_ = 0;
   std::vector<Transport::Ticket> tickets_;  // of what is read, by rank
+  Traffic* traffic_ = nullptr;              // where it counts
   bool pending_ = false;
-  std::exception_ptr failure_;
+  std::map<std::int64_t, std::exception_ptr> failures_;  // of calls so far, by sequence
 };
 
 }  // namespace ringworld

@@ -168,7 +168,7 @@ class MpiTransport final : public Transport {
     readings_.emplace(ticket, staging);
     return ticket;
   }
-  Tensor reading(Ticket ticket) override { return readings_.at(ticket); }
+  const Tensor& reading(Ticket ticket) override { return readings_.at(ticket); }
   void done_reading(Ticket ticket) override { readings_.erase(ticket); }
   bool in_place(int /*peer*/) const override { return false; }
 

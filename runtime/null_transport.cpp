@@ -68,7 +68,7 @@ class NullTransport final : public Transport {
     readings_.emplace(ticket, Tensor(dtype, Shape{elements}, peers_memory_));
     return ticket;
   }
-  Tensor reading(Ticket ticket) override { return readings_.at(ticket); }
+  const Tensor& reading(Ticket ticket) override { return readings_.at(ticket); }
   void done_reading(Ticket ticket) override { readings_.erase(ticket); }
 
   bool takes_small(int peer) const override {

@@ -17,12 +17,15 @@ inline constexpr std::size_t cache_line = 64;
 
 struct alignas(cache_line) Slot {
   std::atomic<std::uint32_t> number;  // of the message that is here, counted from 1
+  std::uint32_t taken;                // Inbox::taken for the rank it goes to, as it was then
+  Signature signature;
+  std::int64_t elements;
   DType dtype;
   bool is_inline;
-  Signature signature;
-  std::int64_t offset;  // of the data in the sender's arena
-  std::int64_t elements;
-  std::byte data[longest_inline];  // of an inline message
+  union alignas(8) {
+    std::byte data[longest_inline];  // of an inline message
+    std::int64_t offset;             // of the data of another one in the sender's arena
+  };
 };
 static_assert(sizeof(Slot) == longest_inline + cache_line);
 

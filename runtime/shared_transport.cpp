@@ -13,7 +13,8 @@
 //   the send is over             <-------------   taken = i + 1
 //
 // A small message is over when it is sent; that it was taken is only told once for several, when
-// their slots are to be used again.
+// their slots are to be used again, and by every message that goes the other way: so ranks that
+// both send need not look at a word that the other one changes.
 //
 // Who sleeps has its flag `asleep` up and waits on the very word that is going to change; who
 // changes a word looks at the flag after that, and wakes. Between the two stands a barrier, for
@@ -168,15 +169,22 @@ class SharedTransport final : public Transport {
     return below_.read(from, signature, dtype, elements);
   }
 
-  Tensor reading(Ticket ticket) override {
+  const Tensor& reading(Ticket ticket) override {
     if (kind_of(ticket) == Kind::below) {
       return below_.reading(ticket);
     }
-    const Peer& peer = *local(peer_of(ticket));
-    const Slot& slot = (*peer.their_outbox)[number_of(ticket) % slot_count];
+    Peer& peer = *local(peer_of(ticket));
+    const std::size_t index = number_of(ticket) % slot_count;
+    const Slot& slot = (*peer.their_outbox)[index];
     const std::int64_t offset = slot.is_inline ? slot.data - peer.arena->begin() : slot.offset;
-    return Tensor(slot.dtype, Shape{slot.elements}, peer.storage,
-                  offset / size_of(slot.dtype).value);
+    // As a rule the slot's last message was alike: making a handle costs more than reading it.
+    View& view = peer.views[index];
+    if (view.offset != offset || view.x.elements() != slot.elements ||
+        view.x.dtype() != slot.dtype) {
+      view = {offset, Tensor(slot.dtype, Shape{slot.elements}, peer.storage,
+                             offset / size_of(slot.dtype).value)};
+    }
+    return view.x;
   }
 
   void done_reading(Ticket ticket) override {
@@ -265,8 +273,6 @@ class SharedTransport final : public Transport {
 
   // queued: a send that is over when it has left.
   enum class Kind : std::uint64_t { below, send, queued, receive };
-  // A ticket of a verb that is complete.
-  static constexpr Ticket over = ~Ticket{0};
 
   static Ticket ticket(Kind kind, int peer, std::uint32_t number) {
     return static_cast<Ticket>(kind) << 60 | static_cast<Ticket>(peer) << 32 | number;
@@ -304,6 +310,12 @@ class SharedTransport final : public Transport {
     Bytes bytes;
   };
 
+  // A message where it lies in the peer's arena.
+  struct View {
+    std::int64_t offset = -1;
+    Tensor x = {};
+  };
+
   struct Peer {
     std::unique_ptr<MappedArena> arena = nullptr;  // nullptr: this rank itself
     int rank = -1;
@@ -314,7 +326,7 @@ class SharedTransport final : public Transport {
     Outbox* outbox = nullptr;
     const Inbox* their_inbox = nullptr;
     std::uint32_t posted_sends = 0;
-    std::uint32_t seen_taken = 0;          // at the last look
+    std::uint32_t seen_taken = 0;          // as far as this rank has heard
     std::deque<WaitingSend> waiting = {};  // for a free slot
     std::deque<Staged> staged = {};
     // Messages from it.
@@ -325,6 +337,7 @@ class SharedTransport final : public Transport {
     std::uint32_t taken = 0;
     std::uint32_t told_taken = 0;  // what the peer can see of it
     std::vector<Receive> receives = std::vector<Receive>(slot_count);  // by number modulo size
+    std::array<View, slot_count> views = {};                           // of what is read, by slot
   };
 
   Peer* local(int rank) {
@@ -345,9 +358,10 @@ class SharedTransport final : public Transport {
     Slot& slot = (*peer.outbox)[number % slot_count];
     const std::byte* data = raw_bytes(x);
     const Bytes bytes = x.bytes();
-    slot.dtype = x.dtype();
+    slot.taken = peer.taken;
     slot.signature = signature;
     slot.elements = x.elements();
+    slot.dtype = x.dtype();
     slot.is_inline = bytes.value <= longest_inline;
     if (slot.is_inline) {
       std::memcpy(slot.data, data, static_cast<std::size_t>(bytes.value));
@@ -434,6 +448,9 @@ class SharedTransport final : public Transport {
         give_up(fmt::format("meets rank {} in another call", peer.rank));
       }
       const std::uint32_t number = peer.arrived++;
+      if (is_past(slot.taken, peer.seen_taken)) {
+        peer.seen_taken = slot.taken;
+      }
       if (receive.out.defined()) {
         const std::byte* data = slot.is_inline ? slot.data : peer.arena->begin() + slot.offset;
         std::memcpy(raw_bytes(receive.out), data,

@@ -10,9 +10,11 @@
 // on one thread at a time, whichever it is.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 namespace ringworld {
 
@@ -27,19 +29,37 @@ class Work {
     virtual bool done() = 0;
   };
 
+  // One that does task after task, of which each has a number: its works cost no counting of who
+  // holds them. It must outlive what is asked of them.
+  class Series {
+   public:
+    virtual void wait(std::int64_t number) = 0;
+    virtual bool done(std::int64_t number) = 0;
+
+   protected:
+    ~Series() = default;
+  };
+
   Work() = default;  // nothing to wait for
   explicit Work(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  Work(Series& series, std::int64_t number) : series_(&series), number_(number) {}
 
   // Returns when done, rethrows what the work threw; may be called again.
   void wait() {
-    if (task_ != nullptr) {
+    if (series_ != nullptr) {
+      series_->wait(number_);
+    } else if (task_ != nullptr) {
       task_->wait();
     }
   }
-  bool done() const { return task_ == nullptr || task_->done(); }
+  bool done() const {
+    return series_ != nullptr ? series_->done(number_) : task_ == nullptr || task_->done();
+  }
 
  private:
   std::shared_ptr<Task> task_;
+  Series* series_ = nullptr;
+  std::int64_t number_ = 0;
 };
 
 class Stream {

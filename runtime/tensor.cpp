@@ -1,22 +1,19 @@
 #include "runtime/tensor.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 namespace ringworld {
 
-Shape::Shape(std::initializer_list<std::int64_t> sizes) {
+void Shape::refuse(std::initializer_list<std::int64_t> sizes) {
   if (sizes.size() > max_axes) {
     throw std::invalid_argument(
         fmt::format("a shape of {} axes; at most {}", sizes.size(), max_axes));
   }
-  for (const std::int64_t size : sizes) {
-    if (size < 0) {
-      throw std::invalid_argument(fmt::format("a shape with the negative size {}", size));
-    }
-    sizes_[static_cast<std::size_t>(axes_++)] = size;
-  }
+  throw std::invalid_argument(
+      fmt::format("a shape with the negative size {}", std::ranges::min(sizes)));
 }
 
 std::int64_t Shape::operator[](int axis) const {
@@ -43,10 +40,6 @@ std::string to_string(const Shape& shape) {
   return text + ")";
 }
 
-Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<const Storage> storage,
-               std::int64_t first_element)
-    : dtype_(dtype), shape_(shape), storage_(std::move(storage)), first_element_(first_element) {}
-
 Tensor Tensor::view(Shape shape) const {
   if (shape.elements() != elements()) {
     throw std::invalid_argument(
@@ -56,11 +49,13 @@ Tensor Tensor::view(Shape shape) const {
 }
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
-  if (first < 0 || count < 0 || first > elements() - count) {
-    throw std::invalid_argument(
-        fmt::format("slice of {} elements from {} in a tensor of {}", count, first, elements()));
-  }
+  check_slice(first, count);
   return Tensor(dtype_, Shape{count}, storage_, first_element_ + first);
+}
+
+void Tensor::refuse_slice(std::int64_t first, std::int64_t count) const {
+  throw std::invalid_argument(
+      fmt::format("slice of {} elements from {} in a tensor of {}", count, first, elements()));
 }
 
 Tensor Tensor::rows(std::int64_t first, std::int64_t count) const {

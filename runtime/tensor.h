@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "runtime/bytes.h"
 #include "runtime/device.h"
@@ -23,7 +24,14 @@ class Shape {
   static constexpr int max_axes = 4;
 
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> sizes);
+  Shape(std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t size : sizes) {
+      if (axes_ == max_axes || size < 0) {
+        refuse(sizes);
+      }
+      sizes_[static_cast<std::size_t>(axes_++)] = size;
+    }
+  }
 
   int axes() const { return axes_; }
   std::int64_t operator[](int axis) const;  // negative counts from the end: shape[-1]
@@ -39,6 +47,8 @@ class Shape {
   bool operator==(const Shape& other) const = default;
 
  private:
+  [[noreturn]] static void refuse(std::initializer_list<std::int64_t> sizes);
+
   std::array<std::int64_t, max_axes> sizes_{};
   int axes_ = 0;
 };
@@ -48,7 +58,8 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: no memory, no shape
   Tensor(DType dtype, Shape shape, std::shared_ptr<const Storage> storage,
-         std::int64_t first_element = 0);
+         std::int64_t first_element = 0)
+      : dtype_(dtype), shape_(shape), storage_(std::move(storage)), first_element_(first_element) {}
 
   bool defined() const { return storage_ != nullptr; }
   DType dtype() const { return dtype_; }
@@ -60,6 +71,13 @@ class Tensor {
   Tensor view(Shape shape) const;
   // `count` consecutive elements from `first`, counted over the whole tensor, as one axis.
   Tensor slice(std::int64_t first, std::int64_t count) const;
+  // As slice, but nothing that keeps the memory: for as long as another handle does, where counting
+  // handles would cost more than what is done with this one.
+  Tensor lent(std::int64_t first, std::int64_t count) const {
+    check_slice(first, count);
+    return Tensor(dtype_, Shape{count}, {std::shared_ptr<const Storage>(), storage_.get()},
+                  first_element_ + first);
+  }
   // `count` entries of the first axis from `first`: (N, ...) -> (count, ...).
   Tensor rows(std::int64_t first, std::int64_t count) const;
   // Whether both view the same elements, element for element.
@@ -69,6 +87,13 @@ class Tensor {
   std::int64_t first_element() const { return first_element_; }
 
  private:
+  void check_slice(std::int64_t first, std::int64_t count) const {
+    if (first < 0 || count < 0 || first > elements() - count) {
+      refuse_slice(first, count);
+    }
+  }
+  [[noreturn]] void refuse_slice(std::int64_t first, std::int64_t count) const;
+
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<const Storage> storage_;

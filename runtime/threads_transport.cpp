@@ -120,17 +120,21 @@ class ThreadsTransport final : public Transport {
     return post(std::move(posted), {from, rank_});
   }
 
-  Tensor reading(Ticket ticket) override {
+  const Tensor& reading(Ticket ticket) override {
     const std::lock_guard lock(hub_.mutex);
-    const Tensor& x = readings_.at(ticket)->tensor;
-    const auto memory = std::make_shared<const Storage>(
-        nullptr, x.storage()->address(), x.storage()->bytes(), x.storage()->category());
-    return Tensor(x.dtype(), x.shape(), memory, x.first_element());
+    Reading& reading = readings_.at(ticket);
+    if (!reading.view.defined()) {
+      const Tensor& x = reading.send->tensor;
+      const auto memory = std::make_shared<const Storage>(
+          nullptr, x.storage()->address(), x.storage()->bytes(), x.storage()->category());
+      reading.view = Tensor(x.dtype(), x.shape(), memory, x.first_element());
+    }
+    return reading.view;
   }
 
   void done_reading(Ticket ticket) override {
     const std::lock_guard lock(hub_.mutex);
-    const PostedHandle send = std::move(readings_.at(ticket));
+    const PostedHandle send = std::move(readings_.at(ticket).send);
     readings_.erase(ticket);
     finish(*send);
   }
@@ -200,7 +204,7 @@ class ThreadsTransport final : public Transport {
       return false;
     }
     if (found->second->reads) {
-      readings_.emplace(ticket, std::move(found->second->send));
+      readings_.emplace(ticket, Reading{.send = std::move(found->second->send)});
     }
     posted_.erase(found);
     return true;
@@ -300,8 +304,8 @@ class ThreadsTransport final : public Transport {
   }
 
   void end_readings() {
-    for (auto& [ticket, send] : readings_) {
-      finish(*send);
+    for (auto& [ticket, reading] : readings_) {
+      finish(*reading.send);
     }
     readings_.clear();
     for (auto& [ticket, posted] : posted_) {
@@ -369,7 +373,11 @@ class ThreadsTransport final : public Transport {
   Backend* backend_ = nullptr;
   std::chrono::milliseconds timeout_{0};
   std::unordered_map<Ticket, PostedHandle> posted_;
-  std::unordered_map<Ticket, PostedHandle> readings_;  // the sends that are being read
+  struct Reading {
+    PostedHandle send;
+    Tensor view = {};  // of its tensor, once it has been asked for
+  };
+  std::unordered_map<Ticket, Reading> readings_;
   Ticket next_ticket_ = 0;
   bool abandoned_ = false;  // guarded by the hub's mutex
   std::string broken_;      // why, once a wait has thrown

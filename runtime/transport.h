@@ -65,6 +65,8 @@ class Transport {
  public:
   // A posted verb. It completes once, in a wait.
   using Ticket = std::uint64_t;
+  // What may be returned for a send that is complete when it is posted; waiting for it is allowed.
+  static constexpr Ticket over = ~Ticket{0};
 
   virtual ~Transport() = default;
   virtual int rank() const = 0;
@@ -87,7 +89,7 @@ class Transport {
   // memory, read in place. When complete, reading() is the tensor, until done_reading(): until then
   // the send may stay incomplete. Messages of one peer are done with in the order of their posting.
   virtual Ticket read(int from, Signature signature, DType dtype, std::int64_t elements) = 0;
-  virtual Tensor reading(Ticket ticket) = 0;
+  virtual const Tensor& reading(Ticket ticket) = 0;
   virtual void done_reading(Ticket ticket) = 0;
 
   static constexpr Bytes small_message{4096};

@@ -12,8 +12,8 @@
 namespace ringworld {
 
 struct Cost {
-  std::map<std::string, Traffic> traffic;  // by label
-  Ledger ledger;                           // of calls that were made before
+  TrafficByLabel traffic;  // by label
+  Ledger ledger;           // of calls that were made before
 };
 
 // Of every call.

@@ -1,20 +1,50 @@
-// Real processes that disagree: rank 1 calls under another label. The launch must end, with a
-// message that names the call, the rank and the peer; CMakeLists.txt holds it to that.
+// Real processes that disagree, over MPI or ("shared") over shared memory: after a call that all
+// make, rank 1 calls under another label. The launch must end, with a message that names the call,
+// the rank and the peer; CMakeLists.txt holds it to that.
 #include <cstdio>
+#include <cstring>
+#include <string>
 
 #include "collectives/communicator.h"
 #include "runtime/error.h"
 
-int main(int argc, char** argv) {
-  using namespace ringworld;
+namespace {
+
+using namespace ringworld;
+
+// Each work says what became of it, as often as it is asked and whatever has been called since.
+void call_and_disagree(Communicator& communicator, const Tensor& x) {
+  const char* label = communicator.rank() == 1 ? "weights" : "gradients";
+  Work agreed = communicator.all_reduce(x, x, ReduceOp::sum, "agreed");
+  Work disagreed = communicator.all_reduce(x, x, ReduceOp::sum, label);
   try {
-    const auto transport = make_mpi_transport(&argc, &argv);
-    const auto backend = make_cpu_backend(Device::create({}), 1);
-    Communicator communicator(*transport, *backend, {.timeout = std::chrono::milliseconds(500)});
-    const Tensor x = backend->zeros(DType::f32, Shape{12}, Category::communication);
-    const char* label = transport->rank() == 1 ? "weights" : "gradients";
-    communicator.all_reduce(x, x, ReduceOp::sum, label).wait();
+    disagreed.wait();
     std::puts("wrong: the call succeeded");
+  } catch (const CommunicationError&) {
+    agreed.wait();
+    disagreed.wait();
+    std::puts("wrong: the call succeeded later");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const auto mpi = make_mpi_transport(&argc, &argv);
+    std::string why_not;
+    std::unique_ptr<Transport> shared;
+    if (argc > 1 && std::strcmp(argv[1], "shared") == 0) {
+      shared = make_shared_transport(
+          *mpi, SharedArena::create(shared_front(mpi->local_ranks()), why_not), 1, why_not);
+      if (shared == nullptr) {
+        std::printf("wrong: %s\n", why_not.c_str());
+      }
+    }
+    const auto backend = make_cpu_backend(Device::create({}), 1);
+    Communicator communicator(shared == nullptr ? *mpi : *shared, *backend,
+                              {.timeout = std::chrono::milliseconds(500)});
+    call_and_disagree(communicator, backend->zeros(DType::f32, Shape{12}, Category::communication));
   } catch (const CommunicationError& error) {
     std::printf("exit code %d: %s\n", static_cast<int>(error.code()), error.what());
     std::fflush(stdout);

@@ -241,7 +241,7 @@ class WrappedTransport : public Transport {
   Ticket read(int from, Signature signature, DType dtype, std::int64_t elements) override {
     return inner_.read(from, signature, dtype, elements);
   }
-  Tensor reading(Ticket ticket) override { return inner_.reading(ticket); }
+  const Tensor& reading(Ticket ticket) override { return inner_.reading(ticket); }
   void done_reading(Ticket ticket) override { inner_.done_reading(ticket); }
   bool in_place(int peer) const override { return inner_.in_place(peer); }
   bool test(Ticket ticket) override { return inner_.test(ticket); }
@@ -265,8 +265,8 @@ class CorruptingTransport : public WrappedTransport {
   CorruptingTransport(Transport& inner, Backend& backend)
       : WrappedTransport(inner), backend_(backend) {}
   // The first one is another than was sent.
-  Tensor reading(Ticket ticket) override {
-    const Tensor sent = WrappedTransport::reading(ticket);
+  const Tensor& reading(Ticket ticket) override {
+    const Tensor& sent = WrappedTransport::reading(ticket);
     if (corrupted_.defined() || sent.elements() == 0) {
       return sent;
     }

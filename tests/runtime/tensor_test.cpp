@@ -43,6 +43,8 @@ TEST(Tensor, RefusesWhatIsOutside) {
   EXPECT_THROW(t.slice(-1, 2), std::invalid_argument);
   EXPECT_THROW(t.rows(3, 2), std::invalid_argument);
   EXPECT_NO_THROW(t.slice(24, 0));
+  EXPECT_THROW(t.lent(20, 5), std::invalid_argument);
+  EXPECT_THROW((Shape{1, 2, 3, 4, 5}), std::invalid_argument);
 }
 
 TEST(Tensor, MemoryGoesWithTheLastView) {
@@ -53,6 +55,8 @@ TEST(Tensor, MemoryGoesWithTheLastView) {
     view = whole.slice(3, 2);
   }
   EXPECT_EQ(device->ledger().total_held, Bytes(40));
+  const Tensor lent = view.lent(1, 1);
+  EXPECT_TRUE(lent.same_view(view.slice(1, 1)));
   view = Tensor();
   EXPECT_EQ(device->ledger().total_held, Bytes(0));
 }
