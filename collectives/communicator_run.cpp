@@ -95,7 +95,8 @@ Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRec
       } else if (!plan.writes_other_than(rank_)) {
         chunks = blocks;
         chunks[own] = call.out;
-        fill(call.out, blocks[own]);
+        inputs.resize(chunks.size());
+        inputs[own] = blocks[own];
       } else {
         chunks = blocks_of(working_copy(), call.counts);
       }
