@@ -1,7 +1,9 @@
 // Real processes that disagree, over MPI or ("shared") over shared memory: after a call that all
 // make, rank 1 calls under another label. The launch must end, with a message that names the call,
 // the rank and the peer; CMakeLists.txt holds it to that.
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -48,6 +50,8 @@ int main(int argc, char** argv) {
   } catch (const CommunicationError& error) {
     std::printf("exit code %d: %s\n", static_cast<int>(error.code()), error.what());
     std::fflush(stdout);
-    abort_mpi_job(static_cast<int>(error.code()));
+    // What is printed can be lost when another rank aborts the job: so nobody does before all have.
+    gather_mpi_failures(error.what(), std::chrono::seconds(10));
+    std::_Exit(static_cast<int>(error.code()));
   }
 }
