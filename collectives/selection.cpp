@@ -30,11 +30,21 @@ std::vector<SelectionRule> built_in_rules() {
   };
   const std::optional<Bytes> any_size;
   return {
+      {.operation = all_reduce,
+       .transport = "shared",
+       .ranks_to = 2,
+       .up_to = kib(256),
+       .algorithm = "one_shot"},  // sends no more than the others do, in one step
+      {.operation = all_reduce,
+       .transport = "shared",
+       .ranks_to = 4,
+       .up_to = kib(16),
+       .algorithm = "one_shot"},
       rule(all_reduce, "shared", kib(4), "one_shot"),
       {.operation = all_reduce,
        .transport = "shared",
        .ranks_from = 4,
-       .up_to = kib(128),
+       .up_to = kib(64),
        .algorithm = "tree"},  // few messages: waiting is what costs with more ranks than cores
       rule(all_reduce, "shared", any_size, "direct"),
       rule(all_reduce, "*", kib(16), "recursive_doubling"),
