@@ -55,6 +55,39 @@ Executor::Executor(Schedule schedule)
       chunks->erase(std::unique(chunks->begin(), chunks->end()), chunks->end());
     }
   }
+  mark_rooms();
+}
+
+void Executor::mark_rooms() {
+  rooms_.assign(schedule_.scratch().size(), Room::none);
+  const auto mark = [&](int chunk, Room room) {
+    if (chunk >= schedule_.data_chunks() && !borrowed_[static_cast<std::size_t>(chunk)]) {
+      Room& marked = rooms_[static_cast<std::size_t>(chunk - schedule_.data_chunks())];
+      marked = std::max(marked, room);
+    }
+  };
+  for (const Stage& stage : stages_) {
+    for (const LocalAction& action : stage.local) {
+      mark(action.source, Room::whole);
+      mark(action.chunk, Room::whole);
+    }
+    for (const LocalSum& sum : stage.sums) {
+      mark(sum.chunk, Room::whole);
+      for (const int term : sum.terms) {
+        mark(term, Room::whole);
+      }
+      if (sum.terms.size() > 2) {
+        mark(sum.workplace, Room::piece);
+      }
+    }
+    for (const std::vector<Lane>* lanes : {&stage.sends, &stage.receives}) {
+      for (const Lane& lane : *lanes) {
+        for (const Action& action : lane.actions) {
+          mark(action.chunk, Room::whole);
+        }
+      }
+    }
+  }
 }
 
 // --- Running -------------------------------------------------------------------------------------
@@ -133,27 +166,33 @@ class Executor::Run {
 
   void add_scratch() {
     const Schedule& schedule = executor_.schedule_;
+    const DType dtype = chunks_.front().dtype();
+    std::vector<std::int64_t> lengths;  // of what there is of each chunk
     std::int64_t elements = 0;
-    int chunk = schedule.data_chunks();
-    for (const int as_long_as : schedule.scratch()) {
-      elements += executor_.borrowed_[chunk++] ? 0 : chunks_[as_long_as].elements();
+    for (std::size_t i = 0; i < schedule.scratch().size(); ++i) {
+      const std::int64_t length =
+          chunks_[static_cast<std::size_t>(schedule.scratch()[i])].elements();
+      const Room room = executor_.rooms_[i];
+      lengths.push_back(room == Room::none    ? 0
+                        : room == Room::piece ? std::min(length, elements_at_once(dtype))
+                                              : length);
+      elements += lengths.back();
     }
-    Tensor scratch;
-    if (elements > 0) {
-      scratch = scratch_.take(chunks_.front().dtype(), elements);
-    }
+    const Tensor scratch = elements > 0 ? scratch_.take(dtype, elements) : Tensor();
     std::int64_t first = 0;
-    chunk = schedule.data_chunks();
-    for (const int as_long_as : schedule.scratch()) {
-      const std::int64_t length = chunks_[as_long_as].elements();
-      if (executor_.borrowed_[chunk++] || length == 0) {
-        chunks_.push_back(Tensor(chunks_.front().dtype(), Shape{length}, nullptr));
-      } else {
-        chunks_.push_back(scratch.slice(first, length));
-        first += length;
-      }
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      chunks_.push_back(
+          lengths[i] > 0
+              ? scratch.slice(first, lengths[i])
+              : Tensor(dtype,
+                       Shape{chunks_[static_cast<std::size_t>(schedule.scratch()[i])].elements()},
+                       nullptr));
+      first += lengths[i];
     }
   }
+
+  // Of sums of several terms.
+  static std::int64_t elements_at_once(DType dtype) { return piece.value / size_of(dtype).value; }
 
   // --- Where a chunk's content is ----------------------------------------------------------------
 
@@ -211,7 +250,7 @@ class Executor::Run {
     const bool begins_in_chunk = sum.terms.size() > 2 && sum.workplace < 0;
     const bool passing = chunk.bytes() >= passing_bytes && !in_place && !begins_in_chunk;
     const std::int64_t at_once =
-        sum.terms.size() > 2 ? std::min(count, piece.value / size_of(chunk.dtype()).value) : count;
+        sum.terms.size() > 2 ? std::min(count, elements_at_once(chunk.dtype())) : count;
     for (std::int64_t first = 0; first < count; first += at_once) {
       const std::int64_t length = std::min(at_once, count - first);
       const Tensor out = chunk.slice(first, length);

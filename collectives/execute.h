@@ -11,6 +11,7 @@
 // there, or at the end.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -61,11 +62,17 @@ class Executor {
     std::vector<int> local_writes = {};  // chunks, in order
     std::vector<int> message_writes = {};
   };
+  // What a scratch chunk needs: nothing where it is borrowed or its local actions come to sums that
+  // put nothing aside, or as much as such sums work in.
+  enum class Room : std::uint8_t { none, piece, whole };
   class Run;
+
+  void mark_rooms();
 
   const Schedule schedule_;
   std::vector<Stage> stages_;
   std::vector<bool> borrowed_;  // by chunk
+  std::vector<Room> rooms_;     // of scratch chunks, in order
 };
 
 // `buffer` as `count` chunks that differ by at most one element (chunk_range).

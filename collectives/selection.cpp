@@ -33,13 +33,8 @@ std::vector<SelectionRule> built_in_rules() {
       {.operation = all_reduce,
        .transport = "shared",
        .ranks_to = 2,
-       .up_to = kib(256),
-       .algorithm = "one_shot"},  // sends no more than the others do, in one step
-      {.operation = all_reduce,
-       .transport = "shared",
-       .ranks_to = 4,
-       .up_to = kib(16),
-       .algorithm = "one_shot"},
+       .up_to = kib(8),
+       .algorithm = "one_shot"},  // there, it needs no more scratch than small calls have
       rule(all_reduce, "shared", kib(4), "one_shot"),
       {.operation = all_reduce,
        .transport = "shared",
