@@ -330,6 +330,9 @@ ExitCode run_bench(const BenchOptions& o, Transport& transport) {
                                           taken_under["date"].get<std::string>())));
     if (!o.tune.empty()) {
       write_rules(o.tune, base, rows, taken_under);
+      std::cout << fmt::format("Rules for what was measured are in {}; --tuning {} uses them.\n",
+                               o.tune, o.tune)
+                << std::flush;
     }
   });
   rank.explain();

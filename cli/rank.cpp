@@ -1,7 +1,6 @@
 #include "cli/rank.h"
 
 #include <iostream>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -44,6 +43,7 @@ Rank::Rank(const ResourceOptions& options, Transport& transport)
     : explains_(options.explain),
       algorithm_(options.algorithm),
       local_ranks_(transport.local_ranks()),
+      library_(transport.description()),
       shared_(share_memory(options, transport)),
       backend_(backend_of_rank(options, local_ranks_, arena_)),
       selection_(read_selection(options)),
@@ -62,9 +62,7 @@ void Rank::explain() const {
   if (algorithm_ != "auto") {
     text += fmt::format("  {} for every operation that has it, as asked\n", algorithm_);
   }
-  std::set<std::string> lines(communicator_.explanations().begin(),
-                              communicator_.explanations().end());
-  for (const std::string& line : lines) {
+  for (const std::string& line : communicator_.explanations()) {
     text += fmt::format("  {}\n", line);
   }
   std::cerr << text << std::flush;
@@ -118,7 +116,7 @@ nlohmann::ordered_json Rank::conditions() const {
           {"cpus_allowed", allowed_cpus()},
           {"threads_per_rank", backend_->threads()},
           {"backend", backend_->name()},
-          {"mpi_library", communicator_.description()},
+          {"mpi_library", library_},
           {"transport", shared_ == nullptr ? "mpi" : shared_->name()}};
 }
 

@@ -50,6 +50,7 @@ class Rank {
   const bool explains_;
   const std::string algorithm_;  // as asked
   int local_ranks_;
+  const std::string library_;
   std::shared_ptr<SharedArena> arena_ = nullptr;  // holds the device's memory, if it is shared
   std::unique_ptr<Transport> shared_;
   std::unique_ptr<Backend> backend_;

@@ -190,11 +190,20 @@ const Communicator::Chosen& Communicator::choose(Operation operation, Bytes byte
     found =
         choice.by_size.try_emplace(key, Chosen{chosen.algorithm, mixed(0, chosen.algorithm->name)})
             .first;
-    explanations_.push_back(fmt::format("{} of {}: {}, by {}", name_of(operation), to_string(bytes),
-                                        chosen.algorithm->name, chosen.reason));
+    explanations_[{operation, bytes.value, equal_counts}] =
+        fmt::format("{} of {}: {}, by {}", name_of(operation), to_string(bytes),
+                    chosen.algorithm->name, chosen.reason);
   }
   choice.last = &*found;
   return found->second;
+}
+
+std::vector<std::string> Communicator::explanations() const {
+  std::vector<std::string> lines;
+  for (const auto& [call, line] : explanations_) {
+    lines.push_back(line);
+  }
+  return lines;
 }
 
 const Algorithm& Communicator::algorithm(Operation operation, Bytes bytes) {

@@ -35,6 +35,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -108,8 +110,9 @@ class Communicator {
   // where it does not widen. `equal_counts`: all ranks' blocks are equally long.
   Bytes expected_traffic(Operation operation, std::int64_t elements, DType dtype,
                          bool equal_counts = true);
-  // One line for each choice made so far: for which calls, which algorithm, and why.
-  const std::vector<std::string>& explanations() const { return explanations_; }
+  // One line for each choice made so far, by operation and size: for which calls, which algorithm,
+  // and why.
+  std::vector<std::string> explanations() const;
 
   // out = reduction over ranks of x; same element count. In place when out is x; otherwise x is
   // kept.
@@ -221,8 +224,8 @@ class Communicator {
     std::map<std::pair<std::int64_t, bool>, Chosen> by_size = {};  // bytes, equal counts
     const std::pair<const std::pair<std::int64_t, bool>, Chosen>* last = nullptr;
   };
-  std::array<Choice, std::size(all_operations)> choices_;  // by operation
-  std::vector<std::string> explanations_;
+  std::array<Choice, std::size(all_operations)> choices_;                          // by operation
+  std::map<std::tuple<Operation, std::int64_t, bool>, std::string> explanations_;  // as by_size
   std::int64_t sequence_ = 0;
   struct Messages {
     std::int64_t sent = 0;
