@@ -56,7 +56,8 @@ std::string chunk_name(Operation operation, const Schedule& schedule, int chunk,
   return fmt::format("{}", chunk);
 }
 
-// One row for each chunk that changes in a step; what changed has a star.
+// One row for each chunk that changes in a step; what changed has a star. Steps are counted from 0,
+// as the proof's refutations and the formulas of algorithms do.
 std::string steps_text(Operation operation, const std::vector<Schedule>& schedules,
                        const std::vector<Contents>& history) {
   const int ranks = static_cast<int>(schedules.size());
@@ -77,7 +78,7 @@ std::string steps_text(Operation operation, const std::vector<Schedule>& schedul
     bool first = true;
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
       std::vector<std::string> row = {
-          first ? (time == 0 ? "start" : fmt::format("{}", time)) : "",
+          first ? (time == 0 ? "start" : fmt::format("{}", time - 1)) : "",
           chunk_name(operation, schedules[widest], static_cast<int>(chunk), ranks)};
       bool changed = false;
       bool anything = false;

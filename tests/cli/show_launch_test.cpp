@@ -17,11 +17,11 @@ CommandResult show(const std::string& arguments) {
 TEST(Show, TheRingStepByStep) {
   const CommandResult result = show("reduce_scatter --algorithm ring --ranks 4");
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  // As in docs/algorithms.md: after step 2, rank 3 has 1, 2 and 3 in chunk 0.
+  // As in docs/algorithms.md: after step 1, rank 3 has 1, 2 and 3 in chunk 0.
   expect_facts(result,
                {"ring reduce_scatter, 4 ranks", "start       0      0       1       2       3\n",
-                "2           0      0       1       1 2     1-3*\n",
-                "3           0      all*    1       1 2     1-3\n", "P - 1 = 3", "(P - 1) n\n",
+                "1           0      0       1       1 2     1-3*\n",
+                "2           0      all*    1       1 2     1-3\n", "P - 1 = 3", "(P - 1) n\n",
                 "= 3 n by all ranks together, 0.75 n by one on average",
                 "right for every number of ranks from 1 to 64."});
 }
