@@ -1,14 +1,14 @@
 // What the floors above use to communicate: the collectives, over all ranks of a transport or over
 // a group of them.
 //
-// Every call returns a Work: `.wait()` makes it blocking. Small ones begin at once (small_call.h),
-// the others are queued on the communication stream. Calls run in the order in which they are made,
-// and those up to 64 KiB may begin only when they are waited for or when the next one is made.
-// Every rank must make the same calls in the same order, with the same count, dtype, reduction,
-// root and label. Messages carry a signature hashed from all of these (over MPI 15 bits of it), so
-// ranks that disagree find out at their first message, and nobody gets wrong numbers:
-// CommunicationError then says what every rank calls and finished last, as it does when a rank is
-// missing for longer than the timeout.
+// Every call returns a Work, which may be waited for while the communicator lives: `.wait()` makes
+// the call blocking. Small ones begin at once (small_call.h), the others are queued on the
+// communication stream. Calls run in the order in which they are made, and those up to 64 KiB may
+// begin only when they are waited for or when the next one is made. Every rank must make the same
+// calls in the same order, with the same count, dtype, reduction, root and label. Messages carry a
+// signature hashed from all of these (over MPI 15 bits of it), so ranks that disagree find out at
+// their first message, and nobody gets wrong numbers: CommunicationError then says what every rank
+// calls and finished last, as it does when a rank is missing for longer than the timeout.
 //
 // Counts are elements and come from the tensors. Any count is right: 0, 1, fewer than ranks, not
 // divisible. Sum and avg of bf16 and f16 travel and are reduced in f32 and are rounded once, so

@@ -68,8 +68,8 @@ Work Communicator::SmallCall::offer(const Asked& call) {
   message_ = message_of(call.operation, call.x.bytes(), communicator_.world_size());
   const std::int64_t elements = message_.value / size_of(dtype).value;
   const Signature signature = call.signature(communicator_.group_);
-  // Counting a handle waits until all that was written before has left for the caches, which
-  // messages take long for: so that is done first.
+  // Handles are counted by atomic operations, which wait for all that was written before them. A
+  // message takes long to be written, since the other rank's cache has its line: so not after it.
   out_memory_ = call.out.storage();
   if (reduces(operation_) && call.x.storage() != call.out.storage()) {
     x_memory_ = call.x.storage();
@@ -136,6 +136,8 @@ void Communicator::SmallCall::collect() {
   pending_ = false;
   try {
     collect_all();
+    out_memory_.reset();
+    x_memory_.reset();
   } catch (const CommunicationError& error) {
     const CallRecord record = call_statement(read(communicator_.transport_.board())).current;
     failures_[sequence_] =
@@ -143,8 +145,6 @@ void Communicator::SmallCall::collect() {
   } catch (...) {
     failures_[sequence_] = std::current_exception();
   }
-  out_memory_.reset();
-  x_memory_.reset();
 }
 
 void Communicator::SmallCall::collect_all() {

@@ -48,7 +48,8 @@ class Communicator::SmallCall final : public Work::Series {
   int root_ = 0;
   std::int64_t sequence_ = 0;
   Bytes message_;  // what one rank gives another
-  // The tensors are lent, of memory that is kept until the call is over.
+  // The tensors are lent, of memory that is kept until the call is over; longer if it fails, since
+  // messages may be left.
   bool writes_ = false;  // whether something comes out here
   Tensor out_;
   Tensor own_;  // what this rank adds, or its own block
