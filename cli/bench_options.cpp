@@ -51,7 +51,7 @@ void declare(OptionSet& set, BenchOptions& o) {
   set.integer("warmup", o.warmup, 0, "N",
               "Untimed calls before, beside those that find out how long one takes.");
   set.flag("inject-bitflip", o.inject_bitflip,
-           "Flip one bit of each result before it is verified, to see that #wrong shows it.");
+           "Flip one bit of what one rank got before it is verified, to see that #wrong shows it.");
 
   set.group("Output");
   set.text("json", o.json, "FILE.json",

@@ -5,8 +5,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <variant>
 
@@ -218,7 +220,11 @@ static void restart_in_fast_environment(char** argv) {
     }
   }
   if (changed) {
-    ::execv("/proc/self/exe", argv);  // where that cannot be, it goes on as it is
+    // By its own name, which is what processes are listed under. Where that cannot be, it goes on
+    // as it is.
+    std::error_code unknown;
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+    ::execv(unknown ? "/proc/self/exe" : program.c_str(), argv);
   }
 #endif
 }

@@ -167,6 +167,9 @@ void check(CallOptions& o) {
         "--values: missing; give each rank's numbers, for two ranks for example "
         "--values '[[1,2,3],[4,5,6]]'");
   }
+  if (!o.values.empty() && o.operation == Operation::barrier) {
+    throw UsageError("--values: a barrier has none; leave them out");
+  }
 }
 
 // --- compare ------------------------------------------------------------------------------------

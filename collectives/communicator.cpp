@@ -222,7 +222,7 @@ Bytes Communicator::expected_traffic(Operation operation, std::int64_t elements,
 // --- Queueing ------------------------------------------------------------------------------------
 
 Work Communicator::submit(Asked asked) {
-  finish_small();
+  begin();
   const Chosen& chosen = choose(asked.operation, asked.whole(world_size()),
                                 /*equal_counts=*/!asked.uneven);
   asked.algorithm = chosen.algorithm;
@@ -249,6 +249,13 @@ Work Communicator::submit(Asked asked) {
   last_ = line_->stream.submit([this, call = std::move(call)] { run(call); }, start);
   line_->queued = last_;
   return last_;
+}
+
+void Communicator::begin() {
+  finish_small();
+  if (line_->failure != nullptr) {
+    std::rethrow_exception(line_->failure);
+  }
 }
 
 void Communicator::finish_small() {

@@ -192,6 +192,7 @@ class Communicator {
                             std::string_view label) const;
   Work submit(Asked call);
   void finish_small();  // makes room for other calls
+  void begin();         // of a call: throws what has failed before it
   Traffic& traffic_of(std::string_view label);
   void count(std::string_view label, std::int64_t bytes_sent);
   void run(const Call& call);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -255,6 +256,8 @@ struct Communicator::Line {
   // The small call that has been offered and not been collected yet, if there is one: before
   // anything else, it is.
   SmallCall* small = nullptr;
+  // Why a small call failed: as on the stream, all calls after it fail with that.
+  std::exception_ptr failure = nullptr;
   TrafficByLabel traffic = {};  // of finished calls, by label
   Stream stream;
 };

@@ -20,6 +20,9 @@ bool overlap(const Tensor& a, const Tensor& b) {
 }
 
 void check_dtypes(std::string_view call, const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined()) {
+    throw std::invalid_argument(fmt::format("{}: a tensor is undefined", call));
+  }
   if (a.dtype() != b.dtype()) {
     throw std::invalid_argument(
         fmt::format("{}: {} and {} differ", call, name_of(a.dtype()), name_of(b.dtype())));
@@ -47,7 +50,8 @@ void check_blocks(std::string_view call, const Tensor& whole, const Tensor& part
 
 // As long as each other, and apart or the same.
 void check_alike(std::string_view call, const Tensor& out, const Tensor& x) {
-  if (out.elements() != x.elements() || out.dtype() != x.dtype() ||
+  if (!out.defined() || !x.defined() || out.elements() != x.elements() ||
+      out.dtype() != x.dtype() ||
       (out.storage() == x.storage() && out.first_element() != x.first_element())) {
     check_blocks(call, out, x, {x.elements()}, 0);
   }
@@ -57,7 +61,8 @@ void check_alike(std::string_view call, const Tensor& out, const Tensor& x) {
 void check_even_blocks(std::string_view call, const Tensor& whole, const Tensor& part, int ranks,
                        int own) {
   const bool in_place = whole.storage() == part.storage();
-  if (whole.elements() != ranks * part.elements() || whole.dtype() != part.dtype() ||
+  if (!whole.defined() || !part.defined() || whole.elements() != ranks * part.elements() ||
+      whole.dtype() != part.dtype() ||
       (in_place && part.first_element() != whole.first_element() + own * part.elements())) {
     check_blocks(call, whole, part,
                  std::vector<std::int64_t>(static_cast<std::size_t>(ranks), part.elements()), own);

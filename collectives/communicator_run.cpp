@@ -52,14 +52,23 @@ Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRec
     fill(buffer, call.x);
     return buffer;
   };
-  // Blocks of which only those exist that the schedule names.
-  const auto needed_blocks = [&](DType dtype) {
+  // Blocks of which only those exist that the schedule names; this rank's is `mine` where it is the
+  // only one, and else lies beside the others, with which it travels.
+  const auto needed_blocks = [&](const Tensor& mine) {
     Counts counts = call.counts;
+    bool alone = true;
     for (std::size_t block = 0; block < counts.size(); ++block) {
       counts[block] = plan.used[block] || block == own ? counts[block] : 0;
+      alone = alone && (block == own || counts[block] == 0);
     }
-    return blocks_of(fresh(dtype, std::accumulate(counts.begin(), counts.end(), std::int64_t{0})),
-                     counts);
+    if (alone) {
+      std::vector<Tensor> blocks(counts.size(), mine.slice(0, 0));
+      blocks[own] = mine;
+      return blocks;
+    }
+    return blocks_of(
+        fresh(mine.dtype(), std::accumulate(counts.begin(), counts.end(), std::int64_t{0})),
+        counts);
   };
   const bool is_root = rank_ == call.root;
 
@@ -117,11 +126,11 @@ Communicator::Outcome Communicator::run_schedule(const Call& call, const CallRec
       break;
     }
     case Operation::gather:
-      chunks = is_root ? blocks_of(call.out, call.counts) : needed_blocks(call.x.dtype());
+      chunks = is_root ? blocks_of(call.out, call.counts) : needed_blocks(call.x);
       fill(chunks[own], call.x);
       break;
     case Operation::scatter:
-      chunks = is_root ? blocks_of(call.x, call.counts) : needed_blocks(call.out.dtype());
+      chunks = is_root ? blocks_of(call.x, call.counts) : needed_blocks(call.out);
       result = chunks[own];
       break;
   }

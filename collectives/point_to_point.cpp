@@ -27,6 +27,7 @@ class Communicator::Sending final : public Work::Task {
   void wait() override {
     posting_.wait();
     if (!over_) {
+      communicator_.finish_small();  // which has the board
       // The transport belongs to the stream.
       finish_ =
           communicator_.line_->stream.submit([this] { finish(); }, Stream::Start::when_waited_for);
@@ -86,7 +87,7 @@ void Communicator::check_peer(std::string_view call, int peer) const {
 
 Work Communicator::send(const Tensor& x, int to, std::string_view label) {
   check_peer("send", to);
-  finish_small();
+  begin();
   const auto peer = static_cast<std::size_t>(to);
   const CallRecord record = message_record(x, rank_, to, ++messages_[peer].sent, label);
   auto sending = std::make_shared<Sending>(*this, flat(x), ranks_[peer], record);
@@ -108,7 +109,7 @@ Work Communicator::send(const Tensor& x, int to, std::string_view label) {
 
 Work Communicator::receive(const Tensor& out, int from, std::string_view label) {
   check_peer("receive", from);
-  finish_small();
+  begin();
   const auto peer = static_cast<std::size_t>(from);
   const CallRecord record = message_record(out, from, rank_, ++messages_[peer].received, label);
   last_ = line_->stream.submit(

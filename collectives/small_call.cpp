@@ -140,10 +140,12 @@ void Communicator::SmallCall::collect() {
     x_memory_.reset();
   } catch (const CommunicationError& error) {
     const CallRecord record = call_statement(read(communicator_.transport_.board())).current;
-    failures_[sequence_] =
+    failed_ = sequence_;
+    communicator_.line_->failure =
         std::make_exception_ptr(CommunicationError(communicator_.explain(record, error.what())));
   } catch (...) {
-    failures_[sequence_] = std::current_exception();
+    failed_ = sequence_;
+    communicator_.line_->failure = std::current_exception();
   }
 }
 
@@ -214,8 +216,8 @@ void Communicator::SmallCall::collect_blocks() {
 
 void Communicator::SmallCall::wait(std::int64_t sequence) {
   done(sequence);
-  if (!failures_.empty() && failures_.contains(sequence)) {
-    std::rethrow_exception(failures_[sequence]);
+  if (sequence == failed_) {
+    std::rethrow_exception(communicator_.line_->failure);
   }
 }
 

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -27,7 +26,7 @@ class Communicator::SmallCall final : public Work::Series {
   static bool serves(const Communicator& communicator, const Asked& call);
   // After the one before has been collected. Throws as Transport::send does.
   Work offer(const Asked& call);
-  // What has been offered, unless that is done. Failures are kept for wait.
+  // What has been offered, unless that is done. A failure is kept for wait and for later calls.
   void collect();
 
   void wait(std::int64_t sequence) override;
@@ -60,7 +59,7 @@ class Communicator::SmallCall final : public Work::Series {
   std::vector<Transport::Ticket> tickets_;  // of what is read, by rank
   Traffic* traffic_ = nullptr;              // where it counts
   bool pending_ = false;
-  std::map<std::int64_t, std::exception_ptr> failures_;  // of calls so far, by sequence
+  std::int64_t failed_ = 0;  // the call that did, after which there is no other: its sequence
 };
 
 }  // namespace ringworld

@@ -45,6 +45,13 @@
 namespace ringworld {
 namespace {
 
+// Of a tensor without elements there may be no address.
+void copy_bytes(std::byte* to, const std::byte* from, Bytes bytes) {
+  if (bytes.value > 0) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes.value));
+  }
+}
+
 class SharedTransport final : public Transport {
  public:
   SharedTransport(Transport& below, std::shared_ptr<SharedArena> arena)
@@ -364,7 +371,7 @@ class SharedTransport final : public Transport {
     slot.dtype = x.dtype();
     slot.is_inline = bytes.value <= longest_inline;
     if (slot.is_inline) {
-      std::memcpy(slot.data, data, static_cast<std::size_t>(bytes.value));
+      copy_bytes(slot.data, data, bytes);
     } else {
       slot.offset =
           (arena_->contains(data) ? data : staged(peer, number, data, bytes)) - arena_->begin();
@@ -453,8 +460,7 @@ class SharedTransport final : public Transport {
       }
       if (receive.out.defined()) {
         const std::byte* data = slot.is_inline ? slot.data : peer.arena->begin() + slot.offset;
-        std::memcpy(raw_bytes(receive.out), data,
-                    static_cast<std::size_t>(receive.out.bytes().value));
+        copy_bytes(raw_bytes(receive.out), data, receive.out.bytes());
         receive.out = Tensor();
         finish(peer, number);
       }

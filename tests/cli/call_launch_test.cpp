@@ -76,6 +76,7 @@ TEST(Call, BadInputIsRefusedOnce) {
     }
   };
   refused("all_reduce", {"--values: missing"});
+  refused("barrier --values '[[1],[2]]'", {"--values", "a barrier has none"});
   refused("all_reduce --values '[[1,2,3],[4,5]]'", {"3, 2 numbers", "all_reduce"});
   refused("all_reduce --values '[[1]]'", {"for 1 ranks", "started 2"});
   refused("all_reduce --values '[1,2]'", {"no JSON list of lists"});
