@@ -173,6 +173,7 @@ std::vector<BenchRow> measure_rows(const BenchOptions& o, Communicator& communic
                     .wrong = found.wrong};
     const Algorithm& serves =
         algorithm.name == "auto" ? communicator.algorithm(o.operation, size.bytes) : algorithm;
+    row.ran = serves.name;
     if (!serves.library) {
       row.steps = serves.steps.value(ranks, size.elements);
     }

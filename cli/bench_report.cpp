@@ -158,7 +158,8 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
           {"wrong", row.wrong},
           {"steps", row.steps ? Json(*row.steps) : Json()},
           {"bytes_sent_per_rank", row.bytes_sent ? Json(row.bytes_sent->value) : Json()},
-          {"vs_mpi", row.vs_mpi ? Json(*row.vs_mpi) : Json()}};
+          {"vs_mpi", row.vs_mpi ? Json(*row.vs_mpi) : Json()},
+          {"ran", row.ran}};
 }
 
 std::string to_csv(std::span<const BenchRow> rows) {
@@ -168,16 +169,16 @@ std::string to_csv(std::span<const BenchRow> rows) {
   std::string text =
       "op,algorithm,transport,ranks,dtype,redop,bytes,count,in_place,time_us_min,time_us_median,"
       "time_us_max,iterations,calls_per_iteration,algbw_gbs,busbw_gbs,wrong,steps,"
-      "bytes_sent_per_rank,vs_mpi\n";
+      "bytes_sent_per_rank,vs_mpi,ran\n";
   for (const BenchRow& row : rows) {
     const auto bytes_sent = row.bytes_sent ? std::optional(row.bytes_sent->value) : std::nullopt;
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                         name_of(row.operation), row.algorithm, row.transport, row.ranks,
                         name_of(row.dtype), row.op ? name_of(*row.op) : "", row.size.bytes.value,
                         row.size.block, row.in_place, row.time.min * 1e6, row.time.median * 1e6,
                         row.time.max * 1e6, row.time.iterations, row.time.calls_per_iteration,
                         row.algorithm_bandwidth(), row.bus_bandwidth(), row.wrong,
-                        optional(row.steps), optional(bytes_sent), optional(row.vs_mpi));
+                        optional(row.steps), optional(bytes_sent), optional(row.vs_mpi), row.ran);
   }
   return text;
 }

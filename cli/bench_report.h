@@ -32,6 +32,7 @@ struct BenchRow {
   std::optional<std::int64_t> steps = {};
   std::optional<Bytes> bytes_sent = {};  // by the rank that sends most
   std::optional<double> vs_mpi = {};     // median time of `mpi` in this run over that of this
+  std::string ran = {};                  // the algorithm itself, or the one that `auto` chose
 
   // 10^9 bytes per second at the median time.
   double algorithm_bandwidth() const;

@@ -54,6 +54,7 @@ TEST_P(EveryOperation, IsMeasuredAndRight) {
       EXPECT_GT(row["busbw_gbs"], 0);
     }
     EXPECT_GT(row["vs_mpi"], 0);
+    EXPECT_EQ(row["ran"] == row["algorithm"], row["algorithm"] != "auto") << row;
     if (row["algorithm"] == "mpi") {
       EXPECT_EQ(row["vs_mpi"], 1);
     } else {
