@@ -235,6 +235,7 @@ Work Communicator::submit(Asked asked) {
   }
   asked.sequence = ++sequence_;
   if (SmallCall::serves(*this, asked) && line_->queued.done()) {
+    line_->queued.wait();  // throws what failed there, as the stream would
     line_->queued = {};
     if (small_ == nullptr) {
       small_ = std::make_unique<SmallCall>(*this);

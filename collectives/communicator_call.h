@@ -81,6 +81,8 @@ inline std::uint64_t mixed(std::uint64_t hash, std::string_view text) {
 template <std::size_t N>
 class CutText {
  public:
+  static constexpr std::size_t length = N;  // in words
+
   CutText() = default;
   explicit CutText(std::string_view text) {
     for (std::size_t word = 0; word < N; ++word) {

@@ -56,10 +56,8 @@ namespace {
 
 // A record's words: sequence, elements, signature, terms, algorithm, label.
 constexpr std::size_t algorithm_word = 4;
-constexpr std::size_t label_word =
-    algorithm_word + std::tuple_size_v<std::decay_t<decltype(CallRecord().algorithm.words())>>;
-constexpr std::size_t record_words =
-    label_word + std::tuple_size_v<std::decay_t<decltype(CallRecord().label.words())>>;
+constexpr std::size_t label_word = algorithm_word + decltype(CallRecord::algorithm)::length;
+constexpr std::size_t record_words = label_word + decltype(CallRecord::label)::length;
 static_assert(2 * record_words + 1 <= std::tuple_size_v<Statement>);
 
 // Bits of the board's last word: twice the number of calls begun, and whether one is under way.

@@ -34,7 +34,8 @@ std::vector<SelectionRule> built_in_rules() {
        .transport = "shared",
        .ranks_to = 2,
        .up_to = kib(8),
-       .algorithm = "one_shot"},  // there, it needs no more scratch than small calls have
+       .algorithm =
+           "one_shot"},  // there, in its own dtype, it needs no more scratch than small calls have
       rule(all_reduce, "shared", kib(4), "one_shot"),
       {.operation = all_reduce,
        .transport = "shared",

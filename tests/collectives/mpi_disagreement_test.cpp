@@ -1,12 +1,13 @@
-// Real processes that disagree, over MPI or ("shared") over shared memory: after a call that all
-// make, rank 1 calls under another label. The launch must end, with a message that names the call,
-// the rank and the peer; CMakeLists.txt holds it to that.
+// Real processes that disagree: after a call that all make, rank 1 calls under another label. Over
+// MPI ("mpi"), over shared memory ("shared": small calls), or there with calls that are queued and
+// a small one after them ("queued"). The launch must end, with a message that names the call, the
+// rank and the peer; CMakeLists.txt holds it to that.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "collectives/communicator.h"
 #include "runtime/error.h"
@@ -22,7 +23,11 @@ void call_and_disagree(Communicator& communicator, const Tensor& x) {
   Work agreed = communicator.all_reduce(x, x, ReduceOp::sum, "agreed");
   Work disagreed = communicator.all_reduce(x, x, ReduceOp::sum, label);
   try {
-    communicator.all_reduce(x, x, ReduceOp::sum, "later").wait();
+    const Tensor small = x.slice(0, 1);
+    while (x.elements() > 12 && !disagreed.done()) {
+      std::this_thread::yield();
+    }
+    communicator.all_reduce(small, small, ReduceOp::sum, "later").wait();
     std::puts("wrong: the later call succeeded");
   } catch (const CommunicationError& error) {
     if (std::string_view(error.what()).find("(call 2") == std::string_view::npos) {
@@ -41,7 +46,8 @@ int main(int argc, char** argv) {
     const auto mpi = make_mpi_transport(&argc, &argv);
     std::string why_not;
     std::unique_ptr<Transport> shared;
-    if (argc > 1 && std::strcmp(argv[1], "shared") == 0) {
+    const std::string_view how = argc > 1 ? argv[1] : "mpi";
+    if (how != "mpi") {
       shared = make_shared_transport(
           *mpi, SharedArena::create(shared_front(mpi->local_ranks()), why_not), 1, why_not);
       if (shared == nullptr) {
@@ -51,7 +57,8 @@ int main(int argc, char** argv) {
     const auto backend = make_cpu_backend(Device::create({}), 1);
     Communicator communicator(shared == nullptr ? *mpi : *shared, *backend,
                               {.timeout = std::chrono::milliseconds(500)});
-    call_and_disagree(communicator, backend->zeros(DType::f32, Shape{12}, Category::communication));
+    call_and_disagree(communicator, backend->zeros(DType::f32, Shape{how == "queued" ? 50'000 : 12},
+                                                   Category::communication));
   } catch (const CommunicationError& error) {
     std::printf("exit code %d: %s\n", static_cast<int>(error.code()), error.what());
     std::fflush(stdout);
