@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 namespace ringworld {
 namespace {
@@ -58,59 +59,74 @@ BenchCall::BenchCall(Communicator& communicator, LibraryCollectives* library, Op
                              Category::communication)) {}
 
 void BenchCall::prepare(const BufferSize& size, const Contender& contender) {
-  const bool in_place = contender.in_place;
+  const bool half = input_.dtype() == DType::bf16 || input_.dtype() == DType::f16;
+  const bool same = !reduces(operation_) || (op_ != ReduceOp::avg && !half);
+  const bool by_library = contender.algorithm->name == "mpi" && library_ != nullptr && same;
+  const int ranks = communicator_.world_size();
+  turns_.clear();
+  next_ = 0;
+  for (int i = 0; i < (has_root(operation_) ? ranks : 1); ++i) {
+    const int root = (root_ + i) % ranks;
+    turns_.push_back(turn(size, contender.in_place, root));
+    if (by_library) {
+      turns_.back().run = library_call(size, turns_.back(), root);
+    }
+  }
+}
+
+BenchCall::Turn BenchCall::turn(const BufferSize& size, bool in_place, int root) const {
   Communicator& communicator = communicator_;
   const int rank = communicator.rank();
   const int ranks = communicator.world_size();
-  const bool is_root = rank == root_;
+  const bool is_root = rank == root;
   const ReduceOp op = op_;
-  const int root = root_;
   const std::int64_t own = rank * size.block;
   const Tensor input = input_.slice(0, input_elements(operation_, size));
   const Tensor output = output_.slice(0, output_elements(operation_, size));
   Tensor x = input;
   Tensor out = output;
-  expected_.clear();
+  std::vector<Expected> expected;
+  std::function<void()> run;
   const auto expect_part_of_every_rank = [&](std::int64_t first) {
     for (int source = 0; source < ranks; ++source) {
-      expected_.push_back({out.slice(source * size.block, size.block), source, first});
+      expected.push_back({out.slice(source * size.block, size.block), source, first});
     }
   };
 
   switch (operation_) {
     case Operation::all_reduce:
       out = in_place ? input : output;
-      expected_ = {{out, BenchData::reduction, 0}};
-      run_ = [&communicator, out, x, op] { communicator.all_reduce(out, x, op, label).wait(); };
+      expected = {{out, BenchData::reduction, 0}};
+      run = [&communicator, out, x, op] { communicator.all_reduce(out, x, op, label).wait(); };
       break;
     case Operation::reduce_scatter:
       out = in_place ? input.slice(own, size.block) : output;
-      expected_ = {{out, BenchData::reduction, own}};
-      run_ = [&communicator, out, x, op] { communicator.reduce_scatter(out, x, op, label).wait(); };
+      expected = {{out, BenchData::reduction, own}};
+      run = [&communicator, out, x, op] { communicator.reduce_scatter(out, x, op, label).wait(); };
       break;
     case Operation::all_gather:
       x = in_place ? output.slice(own, size.block) : input;
       expect_part_of_every_rank(0);
-      run_ = [&communicator, out, x] { communicator.all_gather(out, x, label).wait(); };
+      run = [&communicator, out, x] { communicator.all_gather(out, x, label).wait(); };
       break;
     case Operation::broadcast:
       out = input;
       x = is_root ? input : Tensor();
-      expected_ = {{out, root, 0}};
-      run_ = [&communicator, out, root] { communicator.broadcast(out, root, label).wait(); };
+      expected = {{out, root, 0}};
+      run = [&communicator, out, root] { communicator.broadcast(out, root, label).wait(); };
       break;
     case Operation::reduce:
       out = is_root ? (in_place ? input : output) : Tensor();
       if (is_root) {
-        expected_ = {{out, BenchData::reduction, 0}};
+        expected = {{out, BenchData::reduction, 0}};
       }
-      run_ = [&communicator, out, x, op, root] {
+      run = [&communicator, out, x, op, root] {
         communicator.reduce(out, x, op, root, label).wait();
       };
       break;
     case Operation::all_to_all:
       expect_part_of_every_rank(own);
-      run_ = [&communicator, out, x] { communicator.all_to_all(out, x, label).wait(); };
+      run = [&communicator, out, x] { communicator.all_to_all(out, x, label).wait(); };
       break;
     case Operation::gather:
       x = is_root && in_place ? output.slice(own, size.block) : input;
@@ -119,34 +135,29 @@ void BenchCall::prepare(const BufferSize& size, const Contender& contender) {
       } else {
         out = Tensor();
       }
-      run_ = [&communicator, out, x, root] { communicator.gather(out, x, root, label).wait(); };
+      run = [&communicator, out, x, root] { communicator.gather(out, x, root, label).wait(); };
       break;
     case Operation::scatter:
       x = is_root ? input : Tensor();
       out = is_root && in_place ? input.slice(own, size.block) : output;
-      expected_ = {{out, root, own}};
-      run_ = [&communicator, out, x, root] { communicator.scatter(out, x, root, label).wait(); };
+      expected = {{out, root, own}};
+      run = [&communicator, out, x, root] { communicator.scatter(out, x, root, label).wait(); };
       break;
     case Operation::barrier:
       x = Tensor();
       out = Tensor();
-      run_ = [&communicator] { communicator.barrier(label); };
+      run = [&communicator] { communicator.barrier(label); };
       break;
   }
-  x_ = x;
-  out_ = out;
-  const bool half = input_.dtype() == DType::bf16 || input_.dtype() == DType::f16;
-  const bool same = !reduces(operation_) || (op_ != ReduceOp::avg && !half);
-  if (contender.algorithm->name == "mpi" && library_ != nullptr && same) {
-    run_ = library_call(size);
-  }
+  return {x, out, std::move(expected), std::move(run)};
 }
 
-std::function<void()> BenchCall::library_call(const BufferSize& size) const {
+std::function<void()> BenchCall::library_call(const BufferSize& size, const Turn& turn,
+                                              int root) const {
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(communicator_.world_size()),
                                          size.block);
-  return [&library = *library_, operation = operation_, x = x_, out = out_, counts, op = op_,
-          root = root_] {
+  return [&library = *library_, operation = operation_, x = turn.x, out = turn.out, counts,
+          op = op_, root] {
     switch (operation) {
       case Operation::all_reduce:
         return library.all_reduce(out, x, op);
@@ -171,17 +182,18 @@ std::function<void()> BenchCall::library_call(const BufferSize& size) const {
 }
 
 void BenchCall::fill() {
-  if (out_.defined()) {
-    backend_.fill(out_, nothing_yet);
+  const Turn& first = turns_.front();
+  if (first.out.defined()) {
+    backend_.fill(first.out, nothing_yet);
   }
-  if (x_.defined()) {
-    data_.write(x_, communicator_.rank(), 0);
+  if (first.x.defined()) {
+    data_.write(first.x, communicator_.rank(), 0);
   }
 }
 
 std::int64_t BenchCall::count_wrong() const {
   std::int64_t wrong = 0;
-  for (const Expected& expected : expected_) {
+  for (const Expected& expected : turns_.front().expected) {
     wrong += data_.count_wrong(expected.part, expected.source, expected.first);
   }
   return wrong;
@@ -192,7 +204,7 @@ void BenchCall::flip_bit() const {
   if (communicator_.rank() != receiver) {
     return;
   }
-  const Tensor element = out_.slice(0, 1);
+  const Tensor element = turns_.front().out.slice(0, 1);
   std::array<std::byte, 8> bytes;
   const auto used = std::span(bytes).first(static_cast<std::size_t>(element.bytes().value));
   backend_.download(used, element);

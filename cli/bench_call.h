@@ -1,4 +1,5 @@
-// One operation, ready to be called again and again on this rank's buffers.
+// One operation, ready to be called again and again on this rank's buffers. Where it has a root,
+// every rank is it in turn.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class BenchCall {
   // What its calls are labelled with.
   static constexpr const char* label = "bench";
 
-  // `op` and `root` are looked at where the operation has them. Allocates what the largest size
-  // needs. `library` may be nullptr.
+  // `op` and `root`, which is the first call's, are looked at where the operation has them.
+  // Allocates what the largest size needs. `library` may be nullptr.
   BenchCall(Communicator& communicator, LibraryCollectives* library, Operation operation,
             DType dtype, ReduceOp op, int root, const BufferSize& largest);
 
@@ -42,10 +43,16 @@ class BenchCall {
   // the library's own call, with nothing of this project around it; only where that would compute
   // something else (avg, and sums of 16 bits) it goes through the communicator as all others do.
   void prepare(const BufferSize& size, const Contender& contender);
-  // One call, from its beginning to its end.
-  void run() { run_(); }
+  // One call, from its beginning to its end: after `prepare` with the first root, then the next.
+  void run() {
+    turns_[next_].run();
+    next_ = next_ + 1 == turns_.size() ? 0 : next_ + 1;
+  }
+  // After how many calls the first root is it again.
+  std::int64_t turns() const { return std::ssize(turns_); }
 
-  // Writes what this rank gives; what it is to get is overwritten with something else.
+  // Before the first run, writes what this rank gives; what it is to get is overwritten with
+  // something else.
   void fill();
   // After fill and one run: how many of the elements that this rank got are wrong.
   std::int64_t count_wrong() const;
@@ -59,8 +66,16 @@ class BenchCall {
     int source;
     std::int64_t first;
   };
+  // A call with one root, and this rank's part in it.
+  struct Turn {
+    Tensor x;    // undefined where this rank gives nothing
+    Tensor out;  // undefined where it gets nothing
+    std::vector<Expected> expected;
+    std::function<void()> run;
+  };
 
-  std::function<void()> library_call(const BufferSize& size) const;
+  Turn turn(const BufferSize& size, bool in_place, int root) const;
+  std::function<void()> library_call(const BufferSize& size, const Turn& turn, int root) const;
 
   Communicator& communicator_;
   LibraryCollectives* const library_;
@@ -72,10 +87,8 @@ class BenchCall {
   Tensor input_;   // for the largest size
   Tensor output_;  // for the largest size
 
-  Tensor x_;    // of the call; undefined where this rank gives nothing
-  Tensor out_;  // undefined where it gets nothing
-  std::vector<Expected> expected_;
-  std::function<void()> run_;
+  std::vector<Turn> turns_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace ringworld

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -12,15 +13,14 @@
 namespace ringworld {
 namespace {
 
-constexpr double seconds_per_algorithm = 0.2;  // and size
+constexpr double seconds_per_algorithm = 0.3;  // and size
 constexpr std::int64_t fewest_iterations = 5;
+constexpr std::int64_t fewest_times_around = 3;  // each a call for every root
 constexpr std::int64_t most_iterations = 1000;
 constexpr std::int64_t rounds = 4;
-// Reading the clock costs some tens of nanoseconds: a thousandth of this.
-constexpr double shortest_batch = 20e-6;  // seconds
-constexpr double short_call = 10e-6;      // seconds
-// From here on what a first call after others costs is small beside the call.
-constexpr double long_call = 10e-3;  // seconds
+// Ranks that share cores end a call some switches between processes after one another, now one rank
+// first and now another: what an iteration takes is to be long beside that.
+constexpr double shortest_iteration = 200e-6;  // seconds
 
 // While it lives, the communicator serves the operation by this algorithm.
 class Serving {
@@ -41,9 +41,9 @@ class Serving {
 // What one contender is to do, and has taken: the same numbers on every rank.
 struct Trial {
   std::int64_t iterations = 0;
-  std::int64_t batch = 1;          // calls per iteration
-  double estimate = 0;             // seconds per call
-  std::vector<double> times = {};  // of this rank's iterations, in seconds
+  std::int64_t batch = 1;         // calls per iteration
+  double estimate = 0;            // seconds per call
+  std::vector<double> ends = {};  // of this rank's iterations, in seconds since their round began
 };
 
 class Comparison {
@@ -57,45 +57,48 @@ class Comparison {
     call_.fill();
     Trial trial;
     trial.estimate = estimate(contender);
-    if (trial.estimate < short_call && !runs_ahead(contender)) {
-      trial.batch = static_cast<std::int64_t>(std::ceil(shortest_batch / trial.estimate));
-    }
+    const double around = trial.estimate * static_cast<double>(call_.turns());  // all roots
+    trial.batch = call_.turns() * static_cast<std::int64_t>(std::ceil(shortest_iteration / around));
     const double fill = seconds_per_algorithm / (trial.estimate * static_cast<double>(trial.batch));
-    trial.iterations = options_.iterations > 0 ? options_.iterations
-                                               : std::clamp(static_cast<std::int64_t>(fill),
-                                                            fewest_iterations, most_iterations);
+    const std::int64_t fewest = call_.turns() > 1 ? fewest_times_around : fewest_iterations;
+    trial.iterations = options_.iterations > 0
+                           ? options_.iterations
+                           : std::clamp(static_cast<std::int64_t>(fill), fewest, most_iterations);
     return trial;
   }
 
-  void run_round(const Contender& contender, std::int64_t iterations, Trial& trial) {
+  void run_round(const Contender& contender, int round, Trial& trial) {
+    const std::int64_t iterations = chunk_range(trial.iterations, rounds, round).count;
+    if (iterations == 0) {
+      return;
+    }
     call_.prepare(size_, contender);
     communicator_.barrier("bench start");
     const Serving serving(communicator_, *contender.algorithm);
-    if (trial.estimate < long_call) {
-      call_.run();
-    }
-    Clock::time_point begin = Clock::now();
+    call_.run();  // with nothing in the caches that is this one's
+    const Clock::time_point begin = Clock::now();
     for (std::int64_t i = 0; i < iterations; ++i) {
-      if (runs_ahead(contender)) {
-        communicator_.barrier("bench together");
-        begin = Clock::now();
-      }
       for (std::int64_t j = 0; j < trial.batch; ++j) {
         call_.run();
       }
-      const Clock::time_point end = Clock::now();
-      trial.times.push_back(std::chrono::duration<double>(end - begin).count());
-      begin = end;
+      trial.ends.push_back(seconds_since(begin));
     }
   }
 
   Timing result(const Trial& trial) {
     Backend& backend = communicator_.backend();
-    const Tensor times =
-        backend.empty(DType::f64, Shape{std::ssize(trial.times)}, Category::communication);
-    backend.upload_values(times, trial.times);
-    communicator_.all_reduce(times, times, ReduceOp::max, "bench times").wait();
-    std::vector<double> slowest = backend.download_values(times);
+    const Tensor ends =
+        backend.empty(DType::f64, Shape{std::ssize(trial.ends)}, Category::communication);
+    backend.upload_values(ends, trial.ends);
+    communicator_.all_reduce(ends, ends, ReduceOp::max, "bench times").wait();
+    std::vector<double> slowest = backend.download_values(ends);
+    for (int round = 0; round < rounds; ++round) {
+      const Range part = chunk_range(trial.iterations, rounds, round);
+      if (part.count > 0) {
+        const auto first = slowest.begin() + part.first;
+        std::adjacent_difference(first, first + part.count, first);
+      }
+    }
     std::ranges::sort(slowest);
     const std::size_t middle = slowest.size() / 2;
     const double median =
@@ -109,33 +112,24 @@ class Comparison {
   }
 
  private:
-  // With a root, a rank may be through with many calls before another one has begun the first: the
-  // time of a broadcast would be the root's for a send.
-  static bool runs_ahead(const Contender& contender) {
-    return has_root(contender.algorithm->operation);
-  }
-
   // How long one call takes, from more and more of them.
   double estimate(const Contender& contender) {
     {
       const Serving serving(communicator_, *contender.algorithm);
-      for (std::int64_t i = 0; i < options_.warmup; ++i) {
+      for (std::int64_t i = 0; i < options_.warmup * call_.turns(); ++i) {
         call_.run();
       }
     }
     for (std::int64_t calls = 1;; calls *= 4) {
-      double seconds = 0;
+      communicator_.barrier("bench together");
+      const Clock::time_point begin = Clock::now();
       {
         const Serving serving(communicator_, *contender.algorithm);
         for (std::int64_t i = 0; i < calls; ++i) {
-          if (i == 0 || runs_ahead(contender)) {
-            communicator_.barrier("bench together");
-          }
-          const Clock::time_point begin = Clock::now();
           call_.run();
-          seconds += seconds_since(begin);
         }
       }
+      double seconds = seconds_since(begin);
       seconds = communicator_.all_reduce_value(seconds, ReduceOp::max, "bench estimate");
       if (seconds > 2e-3 || calls >= 4096) {
         return std::max(seconds, 1e-9) / static_cast<double>(calls);
@@ -186,10 +180,7 @@ std::vector<Timing> measure(Communicator& communicator, BenchCall& call, const B
   }
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < trials.size(); ++i) {
-      const std::int64_t iterations = chunk_range(trials[i].iterations, rounds, round).count;
-      if (iterations > 0) {
-        comparison.run_round(contenders[i], iterations, trials[i]);
-      }
+      comparison.run_round(contenders[i], round, trials[i]);
     }
   }
   std::vector<Timing> timings;

@@ -1,11 +1,12 @@
 // How long calls take, one algorithm beside the other, and whether what they return is right.
 //
-// The time of a call is the slowest rank's. Every rank reads its clock around every call, or, where
-// one takes less than some microseconds, around a batch of calls, whose time is divided by their
-// number; there is no barrier between calls, which would be measured as well. Only where there is a
-// root, calls are timed one by one, each after a barrier that is not: the root of a broadcast would
-// run ahead of the others, and the time be that of a send. Of each of these times the largest of
-// all ranks is taken, and of those the minimum, the median and the maximum.
+// A call is over when the slowest rank has ended it, and takes the time since the one before it was
+// over; calls that take less than 200 us are timed so many at once. There is no barrier between
+// calls, which would be measured as well, and the time of a call from a barrier on would be about
+// who left that first. Where there is a root, it is another rank each time, as in the Intel MPI
+// Benchmarks, and as many calls are timed at once as bring every rank's turn: else the root of a
+// broadcast would run ahead of the others, and the time be that of a send. Of these times the
+// minimum, the median and the maximum are taken.
 //
 // Algorithms take turns in a few rounds, so that what else the machine does meets all of them.
 #pragma once
@@ -20,8 +21,10 @@
 namespace ringworld {
 
 struct MeasureOptions {
-  std::int64_t iterations = 0;  // times to take; 0: as many as fill 0.2 s, between 5 and 1000
-  std::int64_t warmup = 1;      // calls before, beside those that find out how long one takes
+  // Times to take; 0: as many as fill 0.3 s, up to 1000 and at least 5, with a root 3.
+  std::int64_t iterations = 0;
+  // Calls before, with every root, beside those that find out how long one takes.
+  std::int64_t warmup = 1;
 };
 
 struct Timing {

@@ -38,18 +38,21 @@ void declare(OptionSet& set, BenchOptions& o) {
   set.choice("dtype", o.dtype, all_dtypes, "Number format of the elements.");
   set.choice("op", o.op, all_reduce_ops, "The reduction, of operations that reduce.");
   set.integer("root", o.root, 0, "RANK",
-              "The rank that an operation with a root begins or ends at.");
+              "The rank that the first call of an operation with a root begins or ends at; in the "
+              "calls after it, the ranks after this one do in turn.");
   set.choice(
       "in-place", o.in_place, {"no", "yes", "both"},
       "Whether the output is the input's memory; no, where the operation can, unless given.");
 
   set.group("Measuring");
-  set.integer("iterations", o.iterations, 0, "N",
-              "Times to take of each algorithm and size; 0 is as many as fill 0.2 s, between 5 and "
-              "1000. Calls that take less than 10 us are timed in batches of about 20 us; those "
-              "with a root one by one, after a barrier that is not timed.");
+  set.integer(
+      "iterations", o.iterations, 0, "N",
+      "Times to take of each algorithm and size; 0 is as many as fill 0.3 s, up to 1000 "
+      "and at least 5, with a root 3. Calls that take less than 200 us are timed so many at "
+      "once, and those with a root as many as bring every rank's turn.");
   set.integer("warmup", o.warmup, 0, "N",
-              "Untimed calls before, beside those that find out how long one takes.");
+              "Untimed calls before, with every root, beside those that find out how long one "
+              "takes.");
   set.flag("inject-bitflip", o.inject_bitflip,
            "Flip one bit of what one rank got before it is verified, to see that #wrong shows it.");
 
