@@ -163,7 +163,7 @@ std::vector<BenchRow> measure_rows(const BenchOptions& o, Communicator& communic
         verify(communicator, call, size, contenders[i], o.inject_bitflip, one_machine);
     BenchRow row = {.operation = o.operation,
                     .algorithm = algorithm.name,
-                    .transport = transport,
+                    .transport = algorithm.library ? "mpi" : transport,
                     .ranks = ranks,
                     .dtype = o.dtype,
                     .op = reduces(o.operation) ? std::optional(o.op) : std::nullopt,
@@ -199,7 +199,7 @@ void write_rules(const std::string& path, const Selection& base, std::span<const
                  const Json& conditions) {
   std::vector<Measurement> measurements;
   for (const BenchRow& row : rows) {
-    if (row.algorithm != "mpi" && row.algorithm != "auto" && row.wrong == 0 &&
+    if (row.algorithm != "mpi" && row.algorithm != "auto" &&
         row.in_place == rows.front().in_place) {
       measurements.push_back({.operation = row.operation,
                               .transport = row.transport,
@@ -285,9 +285,15 @@ ExitCode run_bench(const BenchOptions& o, Transport& transport) {
   const BenchTable table(largest.bytes, contenders);
   const StatusLine status(shows);
   if (shows) {
-    std::cout << fmt::format("{}{}; {}\n", name_of(o.operation),
-                             has_root(o.operation) ? fmt::format(", root {}", o.root) : "",
-                             rank.description());
+    std::cout << fmt::format(
+        "{}{}; {}\n", name_of(o.operation),
+        has_root(o.operation) ? fmt::format(", roots in turn from {}", o.root) : "",
+        rank.description());
+    if (ranks == 1) {
+      std::cout
+          << "one rank has nobody to exchange anything with: mpiexec -n 4 ringworld bench ... "
+             "starts more\n";
+    }
     if (!transport.own_core() && transport.world_size() > 1) {
       std::cout
           << "more ranks than CPUs: every time is one of shared CPUs, and that of mpi most of "
@@ -329,11 +335,19 @@ ExitCode run_bench(const BenchOptions& o, Transport& transport) {
                to_chart(rows, fmt::format("{}; {}; {}", rank.description(),
                                           taken_under["cpu"].get<std::string>(),
                                           taken_under["date"].get<std::string>())));
+    if (!o.tune.empty() && wrong > 0) {
+      throw Error(ExitCode::failed,
+                  fmt::format("--tune: '{}' stays as it was: rows with wrong elements do not tell "
+                              "which algorithm is best",
+                              o.tune));
+    }
     if (!o.tune.empty()) {
       write_rules(o.tune, base, rows, taken_under);
-      std::cout << fmt::format("Rules for what was measured are in {}; --tuning {} uses them.\n",
-                               o.tune, o.tune)
-                << std::flush;
+      if (shows) {
+        std::cout << fmt::format("Rules for what was measured are in {}; --tuning {} uses them.\n",
+                                 o.tune, o.tune)
+                  << std::flush;
+      }
     }
   });
   rank.explain();

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/keeper.h"
 #include "cli/options.h"
 #include "runtime/backend.h"
 #include "runtime/error.h"
@@ -232,6 +233,7 @@ static void restart_in_fast_environment(char** argv) {
 int main(int argc, char** argv) {
   // A file that may not grow is an error of the call that would make it grow.
   std::signal(SIGXFSZ, SIG_IGN);
+  ringworld::run_under_keeper(argc, argv);
   restart_in_fast_environment(argv);
   return ringworld::main_on_rank(argc, argv);
 }

@@ -111,7 +111,8 @@ std::string Rank::description() const {
 }
 
 nlohmann::ordered_json Rank::conditions() const {
-  return {{"ranks", communicator_.world_size()},
+  return {{"version", RINGWORLD_VERSION},
+          {"ranks", communicator_.world_size()},
           {"ranks_on_this_machine", local_ranks_},
           {"cpus_allowed", allowed_cpus()},
           {"threads_per_rank", backend_->threads()},

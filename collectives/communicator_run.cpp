@@ -32,7 +32,7 @@ void Communicator::fill(const Tensor& to, const Tensor& from) {
   if (to.dtype() != from.dtype()) {
     backend_.cast(to, from);
   } else if (!to.same_view(from)) {
-    backend_.copy(to, from);
+    backend_.copy(to, from, to.bytes() >= passing_bytes);
   }
 }
 

@@ -106,6 +106,11 @@ class Executor::Run {
         transport_(route.transport),
         route_(route),
         sends_of_(static_cast<std::size_t>(executor.schedule_.chunks())) {
+    Bytes bytes;  // of the whole call
+    for (const Tensor& chunk : chunks_) {
+      bytes += chunk.bytes();
+    }
+    passing_ = bytes >= passing_bytes;
     add_scratch();
   }
 
@@ -211,7 +216,7 @@ class Executor::Run {
   // The chunk is changed: its content must be in its place.
   void bring_in(int chunk) {
     if (is_input(chunk)) {
-      backend_.copy(chunks_[chunk], inputs_[chunk]);
+      backend_.copy(chunks_[chunk], inputs_[chunk], passing_);
       inputs_[chunk] = Tensor();
     }
   }
@@ -226,7 +231,7 @@ class Executor::Run {
       bring_in(action.chunk);
       backend_.combine(chunks_[action.chunk], content(action.source), op_);
     } else {
-      backend_.copy(chunks_[action.chunk], content(action.source));
+      backend_.copy(chunks_[action.chunk], content(action.source), passing_);
       forget_input(action.chunk);
     }
   }
@@ -240,7 +245,7 @@ class Executor::Run {
     const Tensor first_term = content(sum.terms.front());
     if (sum.terms.size() == 1) {
       if (!first_term.same_view(chunk)) {
-        backend_.copy(chunk, first_term);
+        backend_.copy(chunk, first_term, passing_);
       }
       forget_input(sum.chunk);
       return;
@@ -248,7 +253,7 @@ class Executor::Run {
     const bool in_place =
         std::ranges::any_of(sum.terms, [&](int term) { return content(term).same_view(chunk); });
     const bool begins_in_chunk = sum.terms.size() > 2 && sum.workplace < 0;
-    const bool passing = chunk.bytes() >= passing_bytes && !in_place && !begins_in_chunk;
+    const bool passing = passing_ && !in_place && !begins_in_chunk;
     const std::int64_t at_once =
         sum.terms.size() > 2 ? std::min(count, elements_at_once(chunk.dtype())) : count;
     for (std::int64_t first = 0; first < count; first += at_once) {
@@ -442,11 +447,10 @@ class Executor::Run {
     for (const MessagePart& part : posted.parts) {
       const Tensor arrived = message.slice(first, part.tensor.elements());
       if (part.verb == Verb::receive_reduce) {
-        backend_.combine(
-            part.tensor, part.content, arrived, op_,
-            part.tensor.bytes() >= passing_bytes && !part.content.same_view(part.tensor));
+        backend_.combine(part.tensor, part.content, arrived, op_,
+                         passing_ && !part.content.same_view(part.tensor));
       } else {
-        backend_.copy(part.tensor, arrived);
+        backend_.copy(part.tensor, arrived, passing_);
       }
       first += part.tensor.elements();
     }
@@ -468,6 +472,7 @@ class Executor::Run {
   std::vector<int> sends_of_;  // of each chunk, how many of them
   std::vector<Transport::Ticket> borrowed_;
   std::vector<Transport::Ticket> oldest_;  // of each flow
+  bool passing_;                           // whether what comes out is written past the caches
   Bytes bytes_sent_;
 };
 

@@ -34,9 +34,10 @@
 
 namespace ringworld {
 
-// What is written that much at once has left the caches before it is read, and is better written
-// past them: with two ranks on two cores, that takes a sixth to a half off a 64 MiB all-gather.
-inline constexpr Bytes passing_bytes{4 << 20};
+// Of what is written that much at once, the first has left the caches before the last is there. It
+// is better written past them: with two ranks on two cores, that takes a sixth to a half off a 64
+// MiB all-gather. What is smaller, and read next, is better left there.
+inline constexpr Bytes passing_bytes{16 << 20};
 
 enum class ReduceOp : std::uint8_t { sum, avg, min, max };
 inline constexpr ReduceOp all_reduce_ops[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min,
@@ -110,7 +111,8 @@ class Backend {
   std::vector<double> download_values(const Tensor& x);
 
   virtual void fill(const Tensor& out, double value) = 0;
-  virtual void copy(const Tensor& out, const Tensor& x) = 0;  // same dtype and element count
+  // Same dtype and element count. `passing`: out is a part of passing_bytes or more.
+  virtual void copy(const Tensor& out, const Tensor& x, bool passing = false) = 0;
   virtual void cast(const Tensor& out, const Tensor& x) = 0;  // any two floating dtypes
   // out[i] = mean + deviation * normal(key, first_index + i)
   virtual void normal(const Tensor& out, const RandomKey& key, std::int64_t first_index,
@@ -121,8 +123,7 @@ class Backend {
   virtual void scale(const Tensor& x, double factor) = 0;                     // x *= factor
   // out = a (op) b, any dtype, for collectives; out may be a or b. avg adds, as sum does: the
   // division comes once, at the end, through divide. min and max pass NaN on, whichever side it is
-  // on. Integers wrap. `passing`: out is a part of more than the caches hold, and is better written
-  // past them; it is then not a or b.
+  // on. Integers wrap. `passing`: out is a part of passing_bytes or more, and not a or b.
   virtual void combine(const Tensor& out, const Tensor& a, const Tensor& b, ReduceOp op,
                        bool passing = false) = 0;
   void combine(const Tensor& out, const Tensor& x, ReduceOp op) { combine(out, out, x, op); }

@@ -57,7 +57,7 @@ bool HostTier::holds(const Tensor& x) const {
 Work HostTier::copy_down(const Tensor& host, Backend& device, const Tensor& x) {
   check_alike(host, x);
   if (holds(x)) {
-    backend_->copy(host, x);
+    backend_->copy(host, x, x.bytes() >= passing_bytes);
     return {};
   }
   Work carried = link_.begin(LinkDirection::down, x.bytes());
@@ -70,7 +70,7 @@ Work HostTier::copy_down(const Tensor& host, Backend& device, const Tensor& x) {
 Work HostTier::copy_up(Backend& device, const Tensor& out, const Tensor& host) {
   check_alike(host, out);
   if (holds(out)) {
-    backend_->copy(out, host);
+    backend_->copy(out, host, out.bytes() >= passing_bytes);
     return {};
   }
   Work carried = link_.begin(LinkDirection::up, out.bytes());

@@ -27,7 +27,7 @@ class MetaBackend final : public Backend {
     std::ranges::fill(host, std::byte{0});
   }
   void fill(const Tensor&, double) override {}
-  void copy(const Tensor&, const Tensor&) override {}
+  void copy(const Tensor&, const Tensor&, bool) override {}
   void cast(const Tensor&, const Tensor&) override {}
   void normal(const Tensor&, const RandomKey&, std::int64_t, double, double) override {}
 

@@ -23,13 +23,17 @@
 
 #ifdef __linux__
 #include <sys/prctl.h>
+#include <unistd.h>
 #endif
 
 #include "runtime/cgroup.h"
+#include "runtime/clock.h"
 #include "runtime/cpus.h"
 #include "runtime/error.h"
+#include "runtime/handshake.h"
 #include "runtime/launcher.h"
 #include "runtime/mpi_collectives.h"
+#include "runtime/process.h"
 #include "runtime/raw.h"
 #include "runtime/transport.h"
 #include "runtime/waiting.h"
@@ -174,6 +178,8 @@ class MpiTransport final : public Transport {
 
   std::size_t wait_any(std::span<const Ticket> tickets) override {
     Waiting waiting(own_core_, timeout_);
+    int ended = -1;
+    Clock::time_point seen_ended;
     for (;;) {
       check_usable();
       for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -189,6 +195,12 @@ class MpiTransport final : public Transport {
         give_up(fmt::format("waited {} s for rank {} to {}",
                             static_cast<double>(timeout_.count()) / 1000, posted.peer,
                             posted.is_send ? "receive" : "send"));
+      }
+      if (ended < 0 && (ended = processes_.ended()) >= 0) {
+        seen_ended = Clock::now();
+      }
+      if (ended >= 0 && Clock::now() - seen_ended > last_words) {
+        give_up(fmt::format("waits, but the process of rank {} has ended", ended));
       }
       answer();
       waiting.sleep();
@@ -249,6 +261,8 @@ class MpiTransport final : public Transport {
   void abandon() override { abandoned_ = true; }
 
  private:
+  // What a rank sent before its process ended counts, and arrives within this.
+  static constexpr std::chrono::milliseconds last_words{200};
   static constexpr int question_tag = 1;
   static constexpr int answer_tag = 2;
 
@@ -300,8 +314,26 @@ class MpiTransport final : public Transport {
                         MPI_BOR, node),
           "MPI_Allreduce");
     check(MPI_Comm_free(&node), "MPI_Comm_free");
+    meet_neighbours();
     const double quota = cgroup_limits().cpus;
     own_core_ = local_ranks_ <= count(mask) && (quota == 0 || local_ranks_ <= quota);
+  }
+
+  // Those that see each other's process numbers.
+  void meet_neighbours() {
+#ifdef __linux__
+    using Neighbour = std::array<std::uint64_t, 2>;
+    const Neighbour own{machine_of_this_process(), static_cast<std::uint64_t>(getpid())};
+    std::vector<Neighbour> all(static_cast<std::size_t>(world_size_));
+    check(MPI_Allgather(own.data(), 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, world_),
+          "MPI_Allgather");
+    for (int rank = 0; rank < world_size_; ++rank) {
+      const auto [machine, process] = all[static_cast<std::size_t>(rank)];
+      if (rank != rank_ && machine == own[0]) {
+        processes_.add(rank, static_cast<std::int64_t>(process));
+      }
+    }
+#endif
   }
 
   // MPI counts bytes in an int.
@@ -413,6 +445,7 @@ class MpiTransport final : public Transport {
   int world_size_ = 1;
   int local_ranks_ = 1;
   bool own_core_ = false;  // every rank on this machine
+  PeerProcesses processes_;
   Backend* backend_ = nullptr;
   std::chrono::milliseconds timeout_{0};
   std::unordered_map<Ticket, Posted> posted_;

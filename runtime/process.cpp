@@ -1,8 +1,11 @@
 #include "runtime/process.h"
 
+#include <algorithm>
+
 #include <sys/resource.h>
 
 #ifdef __linux__
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -19,12 +22,36 @@ Bytes peak_resident_size() {
 #endif
 }
 
-int open_process([[maybe_unused]] std::int64_t process) {
-#if defined(__linux__) && defined(SYS_pidfd_open)
-  return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
-#else
-  return -1;
+PeerProcesses::~PeerProcesses() {
+#ifdef __linux__
+  for (const int handle : handles_) {
+    close(handle);
+  }
 #endif
+}
+
+void PeerProcesses::add([[maybe_unused]] int rank, [[maybe_unused]] std::int64_t process) {
+#if defined(__linux__) && defined(SYS_pidfd_open)
+  const auto handle = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
+  if (handle >= 0) {
+    ranks_.push_back(rank);
+    handles_.push_back(handle);
+  }
+#endif
+}
+
+int PeerProcesses::ended() const {
+#ifdef __linux__
+  std::vector<pollfd> polls;
+  for (const int handle : handles_) {
+    polls.push_back({handle, POLLIN, 0});
+  }
+  if (poll(polls.data(), polls.size(), 0) > 0) {
+    const auto found = std::ranges::find_if(polls, [](const pollfd& p) { return p.revents != 0; });
+    return ranks_[static_cast<std::size_t>(found - polls.begin())];
+  }
+#endif
+  return -1;
 }
 
 }  // namespace ringworld

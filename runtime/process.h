@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "runtime/bytes.h"
 
@@ -11,7 +12,21 @@ namespace ringworld {
 // libraries included.
 Bytes peak_resident_size();
 
-// A handle that poll finds readable when the process has ended; -1 where there are none.
-int open_process(std::int64_t process);
+// The processes of other ranks on this machine.
+class PeerProcesses {
+ public:
+  PeerProcesses() = default;
+  PeerProcesses(const PeerProcesses&) = delete;
+  PeerProcesses& operator=(const PeerProcesses&) = delete;
+  ~PeerProcesses();
+
+  void add(int rank, std::int64_t process);
+  // A rank whose process has ended; -1 when there is none, and where the system cannot tell.
+  int ended() const;
+
+ private:
+  std::vector<int> ranks_;
+  std::vector<int> handles_;  // of their processes, which poll finds readable when those have ended
+};
 
 }  // namespace ringworld

@@ -30,7 +30,6 @@
 #include <fmt/format.h>
 
 #ifdef __linux__
-#include <poll.h>
 #include <unistd.h>
 #endif
 
@@ -56,16 +55,6 @@ class SharedTransport final : public Transport {
  public:
   SharedTransport(Transport& below, std::shared_ptr<SharedArena> arena)
       : below_(below), arena_(std::move(arena)), own_core_(below.own_core()) {}
-
-  ~SharedTransport() override {
-    for ([[maybe_unused]] const Peer& peer : peers_) {
-#ifdef __linux__
-      if (peer.process >= 0) {
-        close(peer.process);
-      }
-#endif
-    }
-  }
 
   // Maps the others' arenas. Returns why that cannot be, or nothing.
   std::string connect(const std::vector<Hello>& ranks) {
@@ -111,7 +100,7 @@ class SharedTransport final : public Transport {
       peer.inbox = &own_->inboxes()[local];
       peer.their_outbox = &peer.front->outboxes(locals)[self];
       peer.their_inbox = &peer.front->inboxes()[self];
-      peer.process = open_process(hello.process);
+      processes_.add(rank, hello.process);
     }
     return {};
   }
@@ -328,7 +317,6 @@ class SharedTransport final : public Transport {
     int rank = -1;
     Front* front = nullptr;
     std::shared_ptr<const Storage> storage = nullptr;  // its whole arena
-    int process = -1;
     // Messages to it.
     Outbox* outbox = nullptr;
     const Inbox* their_inbox = nullptr;
@@ -532,7 +520,7 @@ class SharedTransport final : public Transport {
         take(peer);
       }
     }
-    if (const int ended = ended_rank(); ended >= 0) {
+    if (const int ended = processes_.ended(); ended >= 0) {
       for (Peer& peer : peers_) {  // what it sent before it ended counts
         if (peer.arena != nullptr) {
           take(peer);
@@ -576,19 +564,6 @@ class SharedTransport final : public Transport {
     own_->asleep.store(0, std::memory_order_relaxed);
   }
 
-  // A rank of this machine whose process is gone; -1 when there is none.
-  int ended_rank() const {
-#ifdef __linux__
-    for (const Peer& peer : peers_) {
-      pollfd handle{peer.process, POLLIN, 0};
-      if (peer.process >= 0 && poll(&handle, 1, 0) > 0) {
-        return peer.rank;
-      }
-    }
-#endif
-    return -1;
-  }
-
   void check_usable() {
     if (!broken_.empty()) {
       throw CommunicationError(broken_);
@@ -620,6 +595,7 @@ class SharedTransport final : public Transport {
   int local_ranks_ = 1;
   std::vector<int> index_;   // among this machine's ranks, by rank; -1: on another machine
   std::vector<Peer> peers_;  // by that index
+  PeerProcesses processes_;
   std::chrono::milliseconds timeout_{0};
   std::atomic<bool> abandoned_ = false;
   std::string broken_;  // why, once a wait has thrown

@@ -38,7 +38,9 @@ void Waiting::sleep() {
   static_cast<void>(sharpened);
 #endif
   std::this_thread::sleep_for(sleep_);
-  sleep_ = std::min(sleep_ * 5 / 4, std::chrono::nanoseconds(200'000));
+  constexpr std::chrono::nanoseconds soon = std::chrono::microseconds(200);
+  constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds(2);
+  sleep_ = sleep_ < soon ? std::min(sleep_ * 5 / 4, soon) : std::min(sleep_ * 101 / 100, longest);
 }
 
 #ifdef __linux__

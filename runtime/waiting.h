@@ -32,7 +32,8 @@ class Waiting {
 
   // True when the timeout is over. Only between sleeps: no clock is read on the fast path.
   bool expired();
-  // Sleeps for a while, longer every time, up to 0.2 ms.
+  // Sleeps for a while, longer every time: up to 0.2 ms soon, then about a hundredth of what it has
+  // waited, up to 2 ms.
   void sleep();
 
   // This thread runs beside one that computes for the same rank, and leaves it the core.

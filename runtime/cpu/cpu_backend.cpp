@@ -19,10 +19,10 @@
 namespace ringworld {
 namespace {
 
-void copy_on_threads(int threads, std::byte* to, const std::byte* from, Bytes bytes) {
+void copy_on_threads(int threads, std::byte* to, const std::byte* from, Bytes bytes, bool passing) {
   constexpr std::int64_t grain = 1 << 18;
   for_each_range(threads, bytes.value, grain, [=](std::int64_t begin, std::int64_t end) {
-    if (bytes >= passing_bytes) {
+    if (passing) {
       copy_past_caches(to + begin, from + begin, end - begin);
     } else if (begin < end) {
       std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
@@ -70,13 +70,13 @@ void CpuBackend::cast_unless_same(const Tensor& out, const Tensor& x) {
 void CpuBackend::upload(const Tensor& out, std::span<const std::byte> host) {
   check(out.defined() && out.bytes().value == static_cast<std::int64_t>(host.size()), "upload",
         fmt::format("a tensor of {} bytes", host.size()), {&out});
-  copy_on_threads(threads_, raw_bytes(out), host.data(), out.bytes());
+  copy_on_threads(threads_, raw_bytes(out), host.data(), out.bytes(), out.bytes() >= passing_bytes);
 }
 
 void CpuBackend::download(std::span<std::byte> host, const Tensor& x) {
   check(x.defined() && x.bytes().value == static_cast<std::int64_t>(host.size()), "download",
         fmt::format("a tensor of {} bytes", host.size()), {&x});
-  copy_on_threads(threads_, host.data(), raw_bytes(x), x.bytes());
+  copy_on_threads(threads_, host.data(), raw_bytes(x), x.bytes(), x.bytes() >= passing_bytes);
 }
 
 void CpuBackend::fill(const Tensor& out, double value) {
@@ -97,10 +97,10 @@ void CpuBackend::fill(const Tensor& out, double value) {
   });
 }
 
-void CpuBackend::copy(const Tensor& out, const Tensor& x) {
+void CpuBackend::copy(const Tensor& out, const Tensor& x, bool passing) {
   check(out.defined() && x.defined() && out.dtype() == x.dtype() && out.elements() == x.elements(),
         "copy", "one dtype and equal element counts", {&out, &x});
-  copy_on_threads(threads_, raw_bytes(out), raw_bytes(x), x.bytes());
+  copy_on_threads(threads_, raw_bytes(out), raw_bytes(x), x.bytes(), passing);
 }
 
 void CpuBackend::cast(const Tensor& out, const Tensor& x) {

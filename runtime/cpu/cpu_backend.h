@@ -19,7 +19,7 @@ class CpuBackend final : public Backend {
   void upload(const Tensor& out, std::span<const std::byte> host) override;
   void download(std::span<std::byte> host, const Tensor& x) override;
   void fill(const Tensor& out, double value) override;
-  void copy(const Tensor& out, const Tensor& x) override;
+  void copy(const Tensor& out, const Tensor& x, bool passing) override;
   void cast(const Tensor& out, const Tensor& x) override;
   void normal(const Tensor& out, const RandomKey& key, std::int64_t first_index, double mean,
               double deviation) override;

@@ -138,7 +138,7 @@ void CpuBackend::dropout(const Tensor& out, const Tensor& x, const RandomKey& ke
         fmt::format("a probability in [0, 1) instead of {}", probability), {&out, &x});
   if (probability == 0) {
     if (!out.same_view(x)) {
-      copy(out, x);
+      copy(out, x, /*passing=*/false);
     }
     return;
   }

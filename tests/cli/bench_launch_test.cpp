@@ -30,7 +30,7 @@ TEST_P(EveryOperation, IsMeasuredAndRight) {
       bench(3, operation + (has_size ? quick + "--root 1" : std::string(" --iterations 3")));
   EXPECT_EQ(json["schema"], "ringworld.bench");
   EXPECT_EQ(json["version"], 1);
-  for (const char* condition : {"ranks", "cpus_allowed", "mpi_library", "cpu", "date"}) {
+  for (const char* condition : {"version", "ranks", "cpus_allowed", "mpi_library", "cpu", "date"}) {
     EXPECT_TRUE(json["conditions"].contains(condition)) << condition;
   }
   std::set<std::string> algorithms;
@@ -55,6 +55,8 @@ TEST_P(EveryOperation, IsMeasuredAndRight) {
     }
     EXPECT_GT(row["vs_mpi"], 0);
     EXPECT_EQ(row["ran"] == row["algorithm"], row["algorithm"] != "auto") << row;
+    EXPECT_EQ(row["transport"],
+              row["algorithm"] == "mpi" ? Json("mpi") : json["conditions"]["transport"]);
     if (row["algorithm"] == "mpi") {
       EXPECT_EQ(row["vs_mpi"], 1);
     } else {
@@ -154,6 +156,13 @@ TEST(Bench, TunesOneOperationAfterTheOther) {
             (std::multiset<std::string>{"all_gather bruck", "all_reduce ring"}));
   EXPECT_EQ(tuned("all_reduce --algorithms tree --sizes 8"),
             (std::multiset<std::string>{"all_gather bruck", "all_reduce tree"}));
+  const std::string before = content_of(path);
+  const CommandResult wrong =
+      launch(2, "bench all_reduce --algorithms ring --sizes 8 --inject-bitflip --tune " + path);
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.output;
+  EXPECT_NE(wrong.output.find("stays as it was"), std::string::npos) << wrong.output;
+  EXPECT_EQ(content_of(path), before);
+  parsed(launch(2, "bench all_reduce --algorithms ring --sizes 8 --json - --tune " + path));
   directory.write("tuning.json", "{\"rule\": []}");
   const CommandResult broken = launch(2, "bench barrier --tune " + path);
   EXPECT_EQ(broken.exit_code, 2) << broken.output;

@@ -24,11 +24,8 @@ std::string content(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Processes of the ringworld program whose command line holds `mark`; only those of `rank`, unless
-// it is negative. Launchers tell their processes the rank in the environment.
-std::vector<pid_t> ranks_running(const std::string& mark, int rank = -1) {
-  std::string number("=");
-  number.append(std::to_string(rank)).push_back('\0');
+// Processes whose command line begins with `program` and holds `mark`.
+std::vector<pid_t> running(const std::string& program, const std::string& mark) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
@@ -36,13 +33,24 @@ std::vector<pid_t> ranks_running(const std::string& mark, int rank = -1) {
       continue;
     }
     const std::string command = content(entry.path() / "cmdline");
-    const std::string environment = content(entry.path() / "environ");
-    if (command.starts_with(RINGWORLD_PROGRAM) && command.find(mark) != std::string::npos &&
-        (rank < 0 || environment.find("PMI_RANK" + number) != std::string::npos ||
-         environment.find("OMPI_COMM_WORLD_RANK" + number) != std::string::npos)) {
+    if (command.starts_with(program) && command.find(mark) != std::string::npos) {
       found.push_back(std::stoi(name));
     }
   }
+  return found;
+}
+
+// Of the ringworld program; only those of `rank`, unless it is negative. Launchers tell their
+// processes the rank in the environment.
+std::vector<pid_t> ranks_running(const std::string& mark, int rank = -1) {
+  std::string number("=");
+  number.append(std::to_string(rank)).push_back('\0');
+  std::vector<pid_t> found = running(RINGWORLD_PROGRAM, mark);
+  std::erase_if(found, [&](pid_t process) {
+    const std::string environment = content("/proc/" + std::to_string(process) + "/environ");
+    return rank >= 0 && environment.find("PMI_RANK" + number) == std::string::npos &&
+           environment.find("OMPI_COMM_WORLD_RANK" + number) == std::string::npos;
+  });
   return found;
 }
 
@@ -92,11 +100,18 @@ struct Job {
     kill(victim[0], signal);
   }
 
+  void signal_launcher(int signal) const {
+    const std::string line = RINGWORLD_LAUNCH;
+    const std::vector<pid_t> launchers = running(line.substr(0, line.find(' ')), metrics);
+    ASSERT_EQ(launchers.size(), 1u);
+    kill(launchers[0], signal);
+  }
+
   // The launcher ends in time, not with 0, and no process is left.
   void expect_end(std::chrono::seconds limit) const {
     int status = 0;
     ASSERT_TRUE(eventually([&] { return waitpid(launcher, &status, WNOHANG) == launcher; }, limit));
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0) << output();
+    EXPECT_NE(status, 0) << output();
     EXPECT_TRUE(
         eventually([&] { return ranks_running(metrics).empty(); }, std::chrono::seconds(5)));
   }
@@ -105,9 +120,40 @@ struct Job {
 };
 
 TEST(KilledRank, EndsTheJobWithAnErrorAndLeavesNothingBehind) {
-  const Job job("");
-  job.signal_rank(2, SIGKILL);
-  job.expect_end(std::chrono::seconds(10));
+  for (const std::string transport : {"shared", "mpi"}) {
+    const Job job("--transport " + transport);
+    job.signal_rank(2, SIGKILL);
+    job.expect_end(std::chrono::seconds(15));
+    const std::string output = job.output();
+    EXPECT_NE(output.find("ringworld: rank 2 was killed by signal 9"), std::string::npos) << output;
+  }
+}
+
+// Long before the timeout. Over MPI, the library itself may end a rank that sends to a dead one.
+TEST(KilledRank, IsSaidToHaveEndedByTheOthers) {
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    const Job job("--transport shared");
+    job.signal_rank(2, signal);
+    job.expect_end(std::chrono::seconds(15));
+    const std::string output = job.output();
+    EXPECT_NE(output.find("the process of rank 2 has ended"), std::string::npos) << output;
+    EXPECT_NE(output.find("missing: rank 2"), std::string::npos) << output;
+    EXPECT_NE(output.find("last finished by rank"), std::string::npos) << output;
+    std::size_t messages = 0;  // what killed it, and what the others waited for
+    for (std::size_t at = 0; (at = output.find("ringworld: ", at)) != std::string::npos; ++at) {
+      ++messages;
+    }
+    EXPECT_EQ(messages, 2u) << output;
+  }
+}
+
+TEST(KilledLauncher, TakesItsRanksWithItAndSaysNothingOfThem) {
+  for (const int signal : {SIGKILL, SIGTERM, SIGINT}) {
+    const Job job("");
+    job.signal_launcher(signal);
+    job.expect_end(std::chrono::seconds(10));
+    EXPECT_EQ(job.output().find("was killed"), std::string::npos) << job.output();
+  }
 }
 
 // CPU time that a process has used, in seconds; 0 when it is gone.
