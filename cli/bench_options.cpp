@@ -82,6 +82,7 @@ void declare(OptionSet& set, BenchOptions& o) {
 
 void check(BenchOptions& o) {
   const std::string_view operation = name_of(o.operation);
+  refuse_what_has_no_effect(o.operation, o.root, o.op);
   for (std::string& name : o.algorithms) {
     name = name == "auto" ? name : find_or_compose(o.operation, name).name;
   }

@@ -39,6 +39,9 @@ bool is_traced() {
 // Who looks for ranks by the name of the program or by their options is not to find keepers.
 void rename_this_process(int argc, char** argv, int rank) {
   prctl(PR_SET_NAME, "rank-keeper");
+  if (argc == 0) {
+    return;
+  }
   const char* end = argv[argc - 1] + std::strlen(argv[argc - 1]);
   const auto room = static_cast<std::size_t>(end - argv[0]);
   const std::string name = fmt::format("rank-keeper {}", rank).substr(0, room);

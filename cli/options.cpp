@@ -76,6 +76,16 @@ std::string list_of_operations() {
   return list;
 }
 
+void refuse_what_has_no_effect(Operation operation, int root, ReduceOp op) {
+  if (root != 0 && !has_root(operation)) {
+    throw UsageError(fmt::format("--root: '{}': {} has no root", root, name_of(operation)));
+  }
+  if (op != ReduceOp::sum && !reduces(operation)) {
+    throw UsageError(
+        fmt::format("--op: '{}': {} reduces nothing", name_of(op), name_of(operation)));
+  }
+}
+
 namespace {
 
 // --- show and call -------------------------------------------------------------------------------
@@ -117,6 +127,7 @@ void declare(OptionSet& set, ShowOptions& o) {
 }
 
 void check(ShowOptions& o) {
+  refuse_what_has_no_effect(o.operation, o.root);
   check_algorithm(o.operation, o.algorithm);
   if (o.algorithm == "auto") {
     throw UsageError(
@@ -158,6 +169,7 @@ void declare(OptionSet& set, CallOptions& o) {
 }
 
 void check(CallOptions& o) {
+  refuse_what_has_no_effect(o.operation, o.root, o.op);
   if (o.algorithm.empty() && o.resources.reproducible) {
     o.algorithm = "auto";
   }

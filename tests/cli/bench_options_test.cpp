@@ -58,6 +58,8 @@ TEST(BenchOptionsTest, WhatCannotBeIsRefused) {
   refused({"all_reduce", "--algorithms", "ring,rign"}, {"rign", "ring"});
   refused({"all_reduce", "--dtype", "f31"}, {"--dtype", "f31", "f32"});
   refused({"all_reduce", "--op", "mean"}, {"--op", "mean", "sum"});
+  refused({"all_reduce", "--root", "1"}, {"--root", "1", "all_reduce has no root"});
+  refused({"all_gather", "--op", "max"}, {"--op", "max", "all_gather reduces nothing"});
   refused({"all_reduce", "--sizes", "big"}, {"--sizes", "big"});
   refused({"all_reduce", "--sizes", "8:64:1"}, {"--sizes", "8:64:1"});
   refused({"all_reduce", "--in-place", "maybe"}, {"--in-place", "maybe"});
