@@ -195,8 +195,7 @@ Selection read_rules(const std::string& path) {
 }
 
 // Rules for what was measured here, and those of `base` for everything else.
-void write_rules(const std::string& path, const Selection& base, std::span<const BenchRow> rows,
-                 const Json& conditions) {
+std::string rules(const Selection& base, std::span<const BenchRow> rows, const Json& conditions) {
   std::vector<Measurement> measurements;
   for (const BenchRow& row : rows) {
     if (row.algorithm != "mpi" && row.algorithm != "auto" &&
@@ -211,7 +210,7 @@ void write_rules(const std::string& path, const Selection& base, std::span<const
   }
   Selection selection = tuned(measurements, base);
   selection.set_conditions(conditions.dump());
-  selection.write(path);
+  return selection.to_json();
 }
 
 // --- Output --------------------------------------------------------------------------------------
@@ -322,7 +321,7 @@ ExitCode run_bench(const BenchOptions& o, Transport& transport) {
 
   const auto wrong = std::ranges::count_if(rows, [](const BenchRow& row) { return row.wrong > 0; });
   if (shows) {
-    std::cout << '\n' << summary(rows);
+    std::cout << '\n' << summary(rows) << disturbance(rows);
     std::cout << (wrong == 0 ? "Every result is right.\n"
                              : fmt::format("WRONG: {} of {} rows have wrong elements.\n", wrong,
                                            rows.size()))
@@ -342,7 +341,7 @@ ExitCode run_bench(const BenchOptions& o, Transport& transport) {
                               o.tune));
     }
     if (!o.tune.empty()) {
-      write_rules(o.tune, base, rows, taken_under);
+      write_file("--tune", o.tune, rules(base, rows, taken_under));
       if (shows) {
         std::cout << fmt::format("Rules for what was measured are in {}; --tuning {} uses them.\n",
                                  o.tune, o.tune)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -20,7 +21,8 @@ constexpr std::int64_t most_iterations = 1000;
 constexpr std::int64_t rounds = 4;
 // Ranks that share cores end a call some switches between processes after one another, now one rank
 // first and now another: what an iteration takes is to be long beside that.
-constexpr double shortest_iteration = 200e-6;  // seconds
+constexpr double shortest_iteration = 200e-6;  // seconds, when nothing disturbs
+constexpr double longest_iteration = 50e-3;    // of several calls, as they are
 
 // While it lives, the communicator serves the operation by this algorithm.
 class Serving {
@@ -42,7 +44,6 @@ class Serving {
 struct Trial {
   std::int64_t iterations = 0;
   std::int64_t batch = 1;         // calls per iteration
-  double estimate = 0;            // seconds per call
   std::vector<double> ends = {};  // of this rank's iterations, in seconds since their round began
 };
 
@@ -56,10 +57,13 @@ class Comparison {
     call_.prepare(size_, contender);
     call_.fill();
     Trial trial;
-    trial.estimate = estimate(contender);
-    const double around = trial.estimate * static_cast<double>(call_.turns());  // all roots
-    trial.batch = call_.turns() * static_cast<std::int64_t>(std::ceil(shortest_iteration / around));
-    const double fill = seconds_per_algorithm / (trial.estimate * static_cast<double>(trial.batch));
+    const Estimate estimate = this->estimate(contender);
+    const auto turns = static_cast<double>(call_.turns());  // a call with every root
+    const double enough = std::ceil(shortest_iteration / (estimate.fastest * turns));
+    const double bearable = std::floor(longest_iteration / (estimate.mean * turns));
+    trial.batch =
+        call_.turns() * static_cast<std::int64_t>(std::max(1.0, std::min(enough, bearable)));
+    const double fill = seconds_per_algorithm / (estimate.mean * static_cast<double>(trial.batch));
     const std::int64_t fewest = call_.turns() > 1 ? fewest_times_around : fewest_iterations;
     trial.iterations = options_.iterations > 0
                            ? options_.iterations
@@ -112,28 +116,47 @@ class Comparison {
   }
 
  private:
-  // How long one call takes, from more and more of them.
-  double estimate(const Contender& contender) {
-    {
-      const Serving serving(communicator_, *contender.algorithm);
-      for (std::int64_t i = 0; i < options_.warmup * call_.turns(); ++i) {
-        call_.run();
+  struct Estimate {  // seconds per call
+    double fastest = std::numeric_limits<double>::infinity();
+    double mean = 0;
+  };
+
+  // From more and more calls, and the most three times: beside other programs, one look says
+  // little.
+  Estimate estimate(const Contender& contender) {
+    run(contender, options_.warmup * call_.turns());
+    Estimate estimate;
+    std::int64_t calls = 1;
+    double sum = 0;
+    std::int64_t summed = 0;  // calls
+    int looks = 0;
+    while (looks < 3 && sum < longest_iteration) {
+      const double seconds = std::max(timed(contender, calls), 1e-9);
+      estimate.fastest = std::min(estimate.fastest, seconds / static_cast<double>(calls));
+      if (seconds > 2e-3 || calls >= 1024) {
+        ++looks;
+        sum += seconds;
+        summed += calls;
+      } else {
+        calls *= 4;
       }
     }
-    for (std::int64_t calls = 1;; calls *= 4) {
-      communicator_.barrier("bench together");
-      const Clock::time_point begin = Clock::now();
-      {
-        const Serving serving(communicator_, *contender.algorithm);
-        for (std::int64_t i = 0; i < calls; ++i) {
-          call_.run();
-        }
-      }
-      double seconds = seconds_since(begin);
-      seconds = communicator_.all_reduce_value(seconds, ReduceOp::max, "bench estimate");
-      if (seconds > 2e-3 || calls >= 4096) {
-        return std::max(seconds, 1e-9) / static_cast<double>(calls);
-      }
+    estimate.mean = sum / static_cast<double>(summed);
+    return estimate;
+  }
+
+  // The slowest rank's, of so many calls.
+  double timed(const Contender& contender, std::int64_t calls) {
+    communicator_.barrier("bench together");
+    const Clock::time_point begin = Clock::now();
+    run(contender, calls);
+    return communicator_.all_reduce_value(seconds_since(begin), ReduceOp::max, "bench estimate");
+  }
+
+  void run(const Contender& contender, std::int64_t calls) {
+    const Serving serving(communicator_, *contender.algorithm);
+    for (std::int64_t i = 0; i < calls; ++i) {
+      call_.run();
     }
   }
 

@@ -38,8 +38,9 @@ void declare(OptionSet& set, BenchOptions& o) {
   set.choice("dtype", o.dtype, all_dtypes, "Number format of the elements.");
   set.choice("op", o.op, all_reduce_ops, "The reduction, of operations that reduce.");
   set.integer("root", o.root, 0, "RANK",
-              "The rank that the first call of an operation with a root begins or ends at; in the "
-              "calls after it, the ranks after this one do in turn.");
+              "The rank that the first call of an operation with a root begins or ends at, and the "
+              "one that is verified. In the calls after it, the ranks after this one do in turn: a "
+              "root that stays would run ahead of the others.");
   set.choice(
       "in-place", o.in_place, {"no", "yes", "both"},
       "Whether the output is the input's memory; no, where the operation can, unless given.");
@@ -47,9 +48,9 @@ void declare(OptionSet& set, BenchOptions& o) {
   set.group("Measuring");
   set.integer(
       "iterations", o.iterations, 0, "N",
-      "Times to take of each algorithm and size; 0 is as many as fill 0.3 s, up to 1000 "
-      "and at least 5, with a root 3. Calls that take less than 200 us are timed so many at "
-      "once, and those with a root as many as bring every rank's turn.");
+      "Times to take of each algorithm and size; 0 is as many as fill 0.3 s: 5 to 1000, or 3 to "
+      "1000 where there is a root. Each is the mean of several calls where they take less than "
+      "200 us, and of as many as there are ranks where there is a root.");
   set.integer("warmup", o.warmup, 0, "N",
               "Untimed calls before, with every root, beside those that find out how long one "
               "takes.");

@@ -134,6 +134,22 @@ std::string summary(std::span<const BenchRow> rows) {
   return text.empty() ? "" : fmt::format("Against mpi, geometric mean over sizes: {}\n", text);
 }
 
+std::string disturbance(std::span<const BenchRow> rows) {
+  constexpr double suspicious = 5;
+  const auto own = [](const BenchRow& row) { return row.algorithm != reference; };
+  const auto disturbed = std::ranges::count_if(rows, [&](const BenchRow& row) {
+    return own(row) && row.time.median > suspicious * row.time.min;
+  });
+  return disturbed == 0
+             ? ""
+             : fmt::format(
+                   "In {} of {} rows half of the times are over {:.0f} times the shortest: "
+                   "other programs run on these CPUs, and nothing follows from such rows. "
+                   "With a CPU for each rank, mpiexec -bind-to core (Open MPI: --bind-to "
+                   "core) keeps ranks apart.\n",
+                   disturbed, std::ranges::count_if(rows, own), suspicious);
+}
+
 // --- For programs --------------------------------------------------------------------------------
 
 nlohmann::ordered_json to_json(const BenchRow& row) {

@@ -60,6 +60,10 @@ class BenchTable {
 // "Against mpi, geometric mean over sizes: ring 3.2x, ...": one line, empty without mpi.
 std::string summary(std::span<const BenchRow> rows);
 
+// A line where many of the times of this project's own algorithms are several times the shortest,
+// as beside other programs; else empty.
+std::string disturbance(std::span<const BenchRow> rows);
+
 nlohmann::ordered_json to_json(const BenchRow& row);
 // With a line of titles.
 std::string to_csv(std::span<const BenchRow> rows);

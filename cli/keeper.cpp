@@ -6,11 +6,13 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 
 #ifdef __linux__
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #endif
@@ -23,7 +25,7 @@ namespace ringworld {
 namespace {
 
 // How long the other ranks have to say what they were waiting for: they notice when they wait for
-// the dead one, or for one that does, and then end the job, and this process with it.
+// anybody, and then end the job, and this process with it.
 constexpr std::chrono::seconds patience{10};
 
 bool is_traced() {
@@ -49,40 +51,40 @@ void rename_this_process(int argc, char** argv, int rank) {
   std::memcpy(argv[0], name.data(), name.size());
 }
 
+// Ends this process as its rank was ended, which some launchers ask for to end a job.
+[[noreturn]] void end_by(int signal) {
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  std::signal(signal, SIG_DFL);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  std::raise(signal);
+  sigprocmask(SIG_UNBLOCK, &only, nullptr);
+  _exit(128 + signal);  // where it is none that ends a process
+}
+
+// Passes `signals` on until the rank ends.
 [[noreturn]] void keep(pid_t rank_process, int rank, const sigset_t& signals) {
-  bool told_to_end = false;
-  for (;;) {
+  int status = 0;
+  for (pid_t ended = 0; ended == 0;) {
     const int signal = sigwaitinfo(&signals, nullptr);
-    if (signal != SIGCHLD) {
-      told_to_end = told_to_end || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
-                    signal == SIGQUIT;
-      if (signal > 0) {
-        kill(rank_process, signal);
-      }
-      continue;
+    if (signal > 0 && signal != SIGCHLD) {
+      kill(rank_process, signal);
     }
-    int status = 0;
-    if (waitpid(rank_process, &status, WNOHANG) != rank_process) {
-      continue;  // it was stopped, or goes on
-    }
-    if (WIFEXITED(status)) {
-      _exit(WEXITSTATUS(status));
-    }
-    const int cause = WTERMSIG(status);
-    if (!told_to_end) {
-      fmt::print(stderr, "ringworld: rank {} was killed by signal {} ({}){}\n", rank, cause,
-                 strsignal(cause),
-                 cause == SIGKILL ? ": by somebody, or by the system because memory ran out" : "");
-      sigset_t ends;
-      sigemptyset(&ends);
-      for (const int end : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
-        sigaddset(&ends, end);
-      }
-      const timespec limit{.tv_sec = patience.count(), .tv_nsec = 0};
-      sigtimedwait(&ends, nullptr, &limit);
-    }
-    _exit(128 + cause);
+    ended = waitpid(rank_process, &status, WNOHANG);
   }
+  if (WIFEXITED(status)) {
+    _exit(WEXITSTATUS(status));
+  }
+  const int cause = WTERMSIG(status);
+  const std::string text = fmt::format(
+      "ringworld: rank {} was killed by signal {} ({}){}\n", rank, cause, strsignal(cause),
+      cause == SIGKILL ? ": by somebody, or by the system because memory ran out" : "");
+  // At once, so that lines of several keepers do not mix; where it cannot be written, nobody reads.
+  static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+  std::this_thread::sleep_for(patience);
+  end_by(cause);
 }
 
 }  // namespace
@@ -91,30 +93,36 @@ void rename_this_process(int argc, char** argv, int rank) {
 void run_under_keeper([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {
 #ifdef __linux__
   const Launcher& launcher = find_launcher();
-  if (std::getenv(keeper_variable) != nullptr || launcher.several.empty() || !launcher.rank ||
-      is_traced()) {
+  const char* variable = std::getenv(keeper_variable);
+  const std::string said = variable == nullptr ? "" : variable;
+  if (said == "0" || said == std::to_string(getppid()) || launcher.several.empty() ||
+      !launcher.rank || is_traced()) {
     return;
   }
-  sigset_t all;
+  // What ends this process ends the rank, too, which is as quick as without a keeper.
+  sigset_t passed_on;
+  sigfillset(&passed_on);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    sigdelset(&passed_on, signal);
+  }
   sigset_t before;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &before);
+  sigprocmask(SIG_SETMASK, &passed_on, &before);
+  std::signal(SIGCHLD, SIG_DFL);  // who ignores it is not told of it
   const pid_t keeper = getpid();
-  setenv(keeper_variable, "1", 1);
+  setenv(keeper_variable, std::to_string(keeper).c_str(), 1);
   const pid_t child = fork();
-  if (child <= 0) {
-    sigprocmask(SIG_SETMASK, &before, nullptr);
-    if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != keeper) {  // it ended before that
-        _exit(EXIT_FAILURE);
-      }
-    }
-    return;
+  if (child > 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // without a launcher nobody would end it
+    rename_this_process(argc, argv, *launcher.rank);
+    keep(child, *launcher.rank, passed_on);
   }
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // without a launcher nobody would end it
-  rename_this_process(argc, argv, *launcher.rank);
-  keep(child, *launcher.rank, all);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != keeper) {  // it ended before that
+      _exit(EXIT_FAILURE);
+    }
+  }
 #endif
 }
 

@@ -4,12 +4,14 @@
 // which can tell what the dead one did last and what they waited for, would never get to say it.
 // What the launcher starts is therefore a keeper: it starts the rank as its child, passes signals
 // on, and ends as the rank ends. Only when the rank is killed (by somebody, by the system when
-// memory runs out, by a fault of its own), the keeper says by what, and ends some seconds later.
+// memory runs out, by a fault of its own), the keeper says by what, and ends some seconds later
+// by the same signal. What ends the keeper ends its rank.
 #pragma once
 
 namespace ringworld {
 
-// Set in the environment of a rank that has a keeper; whoever sets it, for a debugger, gets none.
+// In the environment: the number of the keeper's process, for its child; 0, as set for a debugger,
+// is for no keeper.
 inline constexpr const char* keeper_variable = "RINGWORLD_KEEPER";
 
 // Returns in the rank: the child of the process that calls this, or, where no launcher has started

@@ -114,20 +114,26 @@ CallStatement call_statement(const Statement& statement) {
 
 std::string Communicator::explain(const CallRecord& record, std::string_view failure) {
   const std::vector<std::optional<Said>> statements = transport_.statements(patience);
+  const std::vector<int> gone = transport_.ended();
   std::vector<int> missing;
   std::vector<int> silent;
+  std::map<std::string, std::vector<int>> ended;      // by what they were in
   std::map<std::string, std::vector<int>> behind;     // by the call they are in
   std::map<std::string, std::vector<int>> ahead;      // likewise
   std::map<std::string, std::vector<int>> elsewhere;  // likewise
   std::map<std::string, std::vector<int>> finished;   // by the call they finished last
   for (const int rank : ranks_) {
     const auto& heard = statements[static_cast<std::size_t>(rank)];
+    const bool has_ended = std::ranges::find(gone, rank) != gone.end();
     if (!heard) {
-      silent.push_back(rank);
+      (has_ended ? ended[""] : silent).push_back(rank);
       continue;
     }
     const CallStatement said = call_statement(heard->statement);
-    if (rank != transport_.rank() && said.current.sequence == 0) {
+    if (has_ended) {
+      ended[said.current.sequence == 0 ? ", in no call" : ", in " + said.current.describe()]
+          .push_back(rank);
+    } else if (rank != transport_.rank() && said.current.sequence == 0) {
       missing.push_back(rank);
     } else if (said.current.sequence < record.sequence || !heard->waits) {
       behind[said.current.describe()].push_back(rank);
@@ -141,6 +147,9 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
   std::string text = fmt::format("{} failed: {}", record.describe(), failure);
   for (const auto& [call, ranks] : elsewhere) {
     text += fmt::format("\n  {} called {} instead", list_of(ranks), call);
+  }
+  for (const auto& [call, ranks] : ended) {
+    text += fmt::format("\n  ended: {}{}", list_of(ranks), call);
   }
   for (const auto& [call, ranks] : behind) {
     text += fmt::format("\n  missing: {}, stuck in {}", list_of(ranks), call);
@@ -172,6 +181,9 @@ std::string Communicator::explain(const CallRecord& record, std::string_view fai
   }
   for (const auto& [call, ranks] : finished) {
     text += fmt::format("\n  last finished by {}: {}", list_of(ranks), call);
+  }
+  if (!gone.empty()) {
+    return text;
   }
   return text + fmt::format(
                     "\n  Every rank must make the same calls in the same order, with the same "

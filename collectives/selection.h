@@ -91,9 +91,7 @@ class Selection {
   // they begin.
   Selection(std::vector<SelectionRule> rules, std::string source);
 
-  // Throws DataError when it cannot be written.
-  void write(const std::string& path) const;
-  // What `parse` reads.
+  // What `parse` and `read` read.
   std::string to_json() const;
 
   const std::vector<SelectionRule>& rules() const { return rules_; }

@@ -194,12 +194,4 @@ std::string Selection::to_json() const {
   return text + "\n  ]\n}\n";
 }
 
-void Selection::write(const std::string& path) const {
-  std::ofstream file(path);
-  file << to_json() << std::flush;
-  if (!file) {
-    throw DataError(fmt::format("cannot write '{}'; check the path and free space", path));
-  }
-}
-
 }  // namespace ringworld

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -26,11 +27,14 @@ namespace {
 
 // --- Calls that take too long --------------------------------------------------------------------
 
-// Ends the process when one call takes longer than the limit. A call costs its thread three stores.
+// Ends the process when one call takes longer than the limit, or goes on after the process of
+// another rank has ended. A call costs its thread three stores.
 class Watchdog {
  public:
-  explicit Watchdog(int rank)
-      : rank_(rank), watcher_([this](const std::stop_token& stop) { watch(stop); }) {}
+  Watchdog(int rank, const std::function<std::vector<int>()>& ended)
+      : rank_(rank),
+        ended_(ended),
+        watcher_([this](const std::stop_token& stop) { watch(stop); }) {}
 
   void begin(const char* call, std::chrono::milliseconds limit) {
     call_.store(call, std::memory_order_relaxed);
@@ -58,6 +62,13 @@ class Watchdog {
       if (count != seen) {
         seen = count;
         since = now;
+      } else if (const std::vector<int> ended =
+                     ended_ && count % 2 == 1 ? ended_() : std::vector<int>();
+                 !ended.empty()) {
+        fmt::print(stderr,
+                   "ringworld: rank {} waits inside {}, but the process of rank {} has ended\n",
+                   rank_, call_.load(std::memory_order_relaxed), ended.front());
+        std::_Exit(static_cast<int>(ExitCode::communication));
       } else if (count % 2 == 1 && limit.count() != 0 && now - since >= limit) {
         fmt::print(stderr,
                    "ringworld: rank {} has waited {} s inside {}, which cannot be interrupted: the "
@@ -73,6 +84,7 @@ class Watchdog {
   }
 
   const int rank_;
+  const std::function<std::vector<int>()>& ended_;
   std::atomic<std::uint64_t> count_ = 0;  // odd while a call is under way
   std::atomic<const char*> call_ = "";
   std::atomic<std::int64_t> limit_ = 0;  // milliseconds
@@ -155,8 +167,9 @@ MPI_Op op_of(DType dtype, ReduceOp op) {
 
 class MpiCollectives final : public LibraryCollectives {
  public:
-  MpiCollectives(MPI_Comm world, std::function<std::chrono::milliseconds()> timeout)
-      : world_(world), timeout_(std::move(timeout)) {
+  MpiCollectives(MPI_Comm world, std::function<std::chrono::milliseconds()> timeout,
+                 std::function<std::vector<int>()> ended)
+      : world_(world), timeout_(std::move(timeout)), ended_(std::move(ended)) {
     MPI_Comm_rank(world_, &rank_);
     MPI_Comm_size(world_, &ranks_);
   }
@@ -296,7 +309,7 @@ class MpiCollectives final : public LibraryCollectives {
   template <typename Body>
   void call(const char* name, const Body& body) {
     if (!watchdog_) {
-      watchdog_.emplace(rank_);
+      watchdog_.emplace(rank_, ended_);
     }
     watchdog_->begin(name, timeout_());
     const int code = body();
@@ -335,6 +348,7 @@ class MpiCollectives final : public LibraryCollectives {
   std::vector<std::byte> copy_;  // of what is reduced in place
   const MPI_Comm world_;
   const std::function<std::chrono::milliseconds()> timeout_;
+  const std::function<std::vector<int>()> ended_;
   int rank_ = 0;
   int ranks_ = 1;
   std::optional<Watchdog> watchdog_;  // from the first call on
@@ -343,8 +357,9 @@ class MpiCollectives final : public LibraryCollectives {
 }  // namespace
 
 std::unique_ptr<LibraryCollectives> make_mpi_collectives(
-    MPI_Comm world, std::function<std::chrono::milliseconds()> timeout) {
-  return std::make_unique<MpiCollectives>(world, std::move(timeout));
+    MPI_Comm world, std::function<std::chrono::milliseconds()> timeout,
+    std::function<std::vector<int>()> ended) {
+  return std::make_unique<MpiCollectives>(world, std::move(timeout), std::move(ended));
 }
 
 }  // namespace ringworld

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <mpi.h>
 
@@ -12,8 +13,10 @@
 namespace ringworld {
 
 // Over all ranks of `world`, which must return its errors (MPI_ERRORS_RETURN) and outlive this.
-// `timeout` is asked at the beginning of every call, by its thread; zero is no limit.
+// `timeout` is asked at the beginning of every call, by its thread; zero is no limit. `ended`, which
+// ranks' processes are known to have ended, is asked by another thread, and may be empty.
 std::unique_ptr<LibraryCollectives> make_mpi_collectives(
-    MPI_Comm world, std::function<std::chrono::milliseconds()> timeout);
+    MPI_Comm world, std::function<std::chrono::milliseconds()> timeout,
+    std::function<std::vector<int>()> ended = {});
 
 }  // namespace ringworld

@@ -178,8 +178,7 @@ class MpiTransport final : public Transport {
 
   std::size_t wait_any(std::span<const Ticket> tickets) override {
     Waiting waiting(own_core_, timeout_);
-    int ended = -1;
-    Clock::time_point seen_ended;
+    std::optional<Clock::time_point> seen_ended;
     for (;;) {
       check_usable();
       for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -196,11 +195,11 @@ class MpiTransport final : public Transport {
                             static_cast<double>(timeout_.count()) / 1000, posted.peer,
                             posted.is_send ? "receive" : "send"));
       }
-      if (ended < 0 && (ended = processes_.ended()) >= 0) {
-        seen_ended = Clock::now();
-      }
-      if (ended >= 0 && Clock::now() - seen_ended > last_words) {
-        give_up(fmt::format("waits, but the process of rank {} has ended", ended));
+      if (const std::vector<int> ended = processes_.ended(); !ended.empty()) {
+        seen_ended = seen_ended.value_or(Clock::now());
+        if (Clock::now() - *seen_ended > last_words) {
+          give_up(fmt::format("waits, but the process of rank {} has ended", ended.front()));
+        }
       }
       answer();
       waiting.sleep();
@@ -253,10 +252,12 @@ class MpiTransport final : public Transport {
 
   LibraryCollectives* library() override {
     if (library_ == nullptr) {
-      library_ = make_mpi_collectives(world_, [this] { return timeout_; });
+      library_ = make_mpi_collectives(
+          world_, [this] { return timeout_; }, [this] { return processes_.ended(); });
     }
     return library_.get();
   }
+  std::vector<int> ended() const override { return processes_.ended(); }
 
   void abandon() override { abandoned_ = true; }
 

@@ -1,7 +1,5 @@
 #include "runtime/process.h"
 
-#include <algorithm>
-
 #include <sys/resource.h>
 
 #ifdef __linux__
@@ -40,18 +38,22 @@ void PeerProcesses::add([[maybe_unused]] int rank, [[maybe_unused]] std::int64_t
 #endif
 }
 
-int PeerProcesses::ended() const {
+std::vector<int> PeerProcesses::ended() const {
+  std::vector<int> ended;
 #ifdef __linux__
   std::vector<pollfd> polls;
   for (const int handle : handles_) {
     polls.push_back({handle, POLLIN, 0});
   }
   if (poll(polls.data(), polls.size(), 0) > 0) {
-    const auto found = std::ranges::find_if(polls, [](const pollfd& p) { return p.revents != 0; });
-    return ranks_[static_cast<std::size_t>(found - polls.begin())];
+    for (std::size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents != 0) {
+        ended.push_back(ranks_[i]);
+      }
+    }
   }
 #endif
-  return -1;
+  return ended;
 }
 
 }  // namespace ringworld

@@ -21,8 +21,8 @@ class PeerProcesses {
   ~PeerProcesses();
 
   void add(int rank, std::int64_t process);
-  // A rank whose process has ended; -1 when there is none, and where the system cannot tell.
-  int ended() const;
+  // The ranks whose processes have ended; none where the system cannot tell.
+  std::vector<int> ended() const;
 
  private:
   std::vector<int> ranks_;

@@ -35,7 +35,6 @@
 
 #include "runtime/error.h"
 #include "runtime/handshake.h"
-#include "runtime/process.h"
 #include "runtime/raw.h"
 #include "runtime/shared_front.h"
 #include "runtime/transport.h"
@@ -100,7 +99,6 @@ class SharedTransport final : public Transport {
       peer.inbox = &own_->inboxes()[local];
       peer.their_outbox = &peer.front->outboxes(locals)[self];
       peer.their_inbox = &peer.front->inboxes()[self];
-      processes_.add(rank, hello.process);
     }
     return {};
   }
@@ -255,6 +253,9 @@ class SharedTransport final : public Transport {
     }
   }
 
+  std::vector<int> ended() const override {
+    return below_.ended();
+  }
   LibraryCollectives* library() override {
     return below_.library();
   }
@@ -520,14 +521,14 @@ class SharedTransport final : public Transport {
         take(peer);
       }
     }
-    if (const int ended = processes_.ended(); ended >= 0) {
+    if (const std::vector<int> ended = below_.ended(); !ended.empty()) {
       for (Peer& peer : peers_) {  // what it sent before it ended counts
         if (peer.arena != nullptr) {
           take(peer);
         }
       }
       if (std::ranges::none_of(tickets, [&](Ticket ticket) { return is_here(ticket); })) {
-        give_up(fmt::format("waits, but the process of rank {} has ended", ended));
+        give_up(fmt::format("waits, but the process of rank {} has ended", ended.front()));
       }
       return;
     }
@@ -595,7 +596,6 @@ class SharedTransport final : public Transport {
   int local_ranks_ = 1;
   std::vector<int> index_;   // among this machine's ranks, by rank; -1: on another machine
   std::vector<Peer> peers_;  // by that index
-  PeerProcesses processes_;
   std::chrono::milliseconds timeout_{0};
   std::atomic<bool> abandoned_ = false;
   std::string broken_;  // why, once a wait has thrown

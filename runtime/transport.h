@@ -117,6 +117,9 @@ class Transport {
   // After a wait has thrown: what all ranks say, as far as it can be had within the patience.
   virtual std::vector<std::optional<Said>> statements(std::chrono::milliseconds patience) = 0;
 
+  // Ranks whose processes are known to have ended: of this machine, where the system tells.
+  virtual std::vector<int> ended() const { return {}; }
+
   // The library's own collectives over all ranks, where there is a library.
   virtual LibraryCollectives* library() { return nullptr; }
 

@@ -55,6 +55,15 @@ TEST(BenchReport, TheSummaryIsTheGeometricMean) {
   EXPECT_EQ(summary(rows), "Against mpi, geometric mean over sizes: ring 4.00x; tree 0.50x\n");
 }
 
+TEST(BenchReport, SaysThatOtherProgramsRan) {
+  std::vector<BenchRow> rows = {row("ring", 1), row("tree", 1), row("mpi", 1)};
+  EXPECT_EQ(disturbance(rows), "");
+  rows[2].time.min = 0.1;  // how the library waits is its own affair
+  EXPECT_EQ(disturbance(rows), "");
+  rows[1].time.min = 0.1;
+  EXPECT_TRUE(disturbance(rows).starts_with("In 1 of 2 rows")) << disturbance(rows);
+}
+
 TEST(BenchReport, TheTableHasTheColumnsOfNcclTests) {
   const Contender contender{&find_algorithm(Operation::all_reduce, "recursive_doubling"), false};
   const BenchTable table(Bytes(1 << 28), std::span(&contender, 1));

@@ -67,42 +67,40 @@ bool eventually(Condition condition, std::chrono::seconds limit) {
   return true;
 }
 
-// A training run of 4 ranks that is in its third step when this returns.
+// A run of 4 ranks, which is under way when this returns.
 struct Job {
   const TemporaryDirectory directory;
-  const std::string metrics = directory.path("metrics.jsonl");
+  const std::string mark = directory.path("written.json");  // in its command line
+  const std::string printed = directory.path("output.txt");
   pid_t launcher = -1;
 
-  explicit Job(const std::string& options) {
+  // Under way when there is `text` in `file`.
+  void start(const std::string& arguments, const std::string& file, const std::string& text) {
+    launch_ranks(arguments);
+    EXPECT_TRUE(eventually([&] { return content(file).find(text) != std::string::npos; },
+                           std::chrono::seconds(40)));
+    EXPECT_EQ(ranks_running(mark).size(), 4u);
+  }
+
+  void launch_ranks(const std::string& arguments) {
     const std::string line =
-        "timeout -k 5 60 " +
-        launch_line(4, "train --data " + directory.write("data.txt", std::string(20'000, 'a')) +
-                           " " + tiny_model + "--steps 1000000 --progress none --metrics " +
-                           metrics + " " + options) +
-        " > " + directory.path("output.txt") + " 2>&1";
+        "timeout -k 5 60 " + launch_line(4, arguments) + " > " + printed + " 2>&1";
     launcher = fork();
     if (launcher == 0) {
       execl("/bin/sh", "sh", "-c", line.c_str(), static_cast<char*>(nullptr));
       _exit(127);
     }
-    EXPECT_TRUE(eventually(
-        [&] {
-          return std::filesystem::exists(metrics) &&
-                 content(metrics).find("\"step\":3,") != std::string::npos;
-        },
-        std::chrono::seconds(40)));
-    EXPECT_EQ(ranks_running(metrics).size(), 4u);
   }
 
   void signal_rank(int rank, int signal) const {
-    const std::vector<pid_t> victim = ranks_running(metrics, rank);
+    const std::vector<pid_t> victim = ranks_running(mark, rank);
     ASSERT_EQ(victim.size(), 1u);
     kill(victim[0], signal);
   }
 
   void signal_launcher(int signal) const {
     const std::string line = RINGWORLD_LAUNCH;
-    const std::vector<pid_t> launchers = running(line.substr(0, line.find(' ')), metrics);
+    const std::vector<pid_t> launchers = running(line.substr(0, line.find(' ')), mark);
     ASSERT_EQ(launchers.size(), 1u);
     kill(launchers[0], signal);
   }
@@ -112,16 +110,32 @@ struct Job {
     int status = 0;
     ASSERT_TRUE(eventually([&] { return waitpid(launcher, &status, WNOHANG) == launcher; }, limit));
     EXPECT_NE(status, 0) << output();
-    EXPECT_TRUE(
-        eventually([&] { return ranks_running(metrics).empty(); }, std::chrono::seconds(5)));
+    EXPECT_TRUE(eventually([&] { return ranks_running(mark).empty(); }, std::chrono::seconds(5)));
   }
 
-  std::string output() const { return content(directory.path("output.txt")); }
+  std::string output() const { return content(printed); }
+};
+
+// In its third step.
+struct Training : Job {
+  explicit Training(const std::string& options) {
+    start("train --data " + directory.write("data.txt", std::string(20'000, 'a')) + " " +
+              tiny_model + "--steps 1000000 --progress none --metrics " + mark + " " + options,
+          mark, "\"step\":3,");
+  }
+};
+
+// In calls of the MPI library.
+struct LibraryCalls : Job {
+  LibraryCalls() {
+    start("bench all_reduce --algorithms mpi --sizes 8 --iterations 1000000 --json " + mark,
+          printed, "#wrong");
+  }
 };
 
 TEST(KilledRank, EndsTheJobWithAnErrorAndLeavesNothingBehind) {
   for (const std::string transport : {"shared", "mpi"}) {
-    const Job job("--transport " + transport);
+    const Training job("--transport " + transport);
     job.signal_rank(2, SIGKILL);
     job.expect_end(std::chrono::seconds(15));
     const std::string output = job.output();
@@ -129,27 +143,45 @@ TEST(KilledRank, EndsTheJobWithAnErrorAndLeavesNothingBehind) {
   }
 }
 
+// When the others wait for it inside MPI_Init.
+TEST(KilledRank, EndsTheJobEvenBeforeItHasStarted) {
+  Job job;
+  job.launch_ranks("bench all_reduce --sizes 8 --iterations 1000000 --json " + job.mark);
+  ASSERT_TRUE(
+      eventually([&] { return !ranks_running(job.mark, 2).empty(); }, std::chrono::seconds(20)));
+  for (const pid_t process : ranks_running(job.mark, 2)) {
+    kill(process, SIGKILL);
+  }
+  job.expect_end(std::chrono::seconds(25));
+}
+
 // Long before the timeout. Over MPI, the library itself may end a rank that sends to a dead one.
 TEST(KilledRank, IsSaidToHaveEndedByTheOthers) {
   for (const int signal : {SIGKILL, SIGTERM}) {
-    const Job job("--transport shared");
+    const Training job("--transport shared");
     job.signal_rank(2, signal);
     job.expect_end(std::chrono::seconds(15));
     const std::string output = job.output();
     EXPECT_NE(output.find("the process of rank 2 has ended"), std::string::npos) << output;
-    EXPECT_NE(output.find("missing: rank 2"), std::string::npos) << output;
+    EXPECT_NE(output.find("ended: rank 2, in "), std::string::npos) << output;
     EXPECT_NE(output.find("last finished by rank"), std::string::npos) << output;
-    std::size_t messages = 0;  // what killed it, and what the others waited for
-    for (std::size_t at = 0; (at = output.find("ringworld: ", at)) != std::string::npos; ++at) {
-      ++messages;
-    }
-    EXPECT_EQ(messages, 2u) << output;
+    // What killed it, and what the others waited for.
+    EXPECT_EQ(occurrences(output, "ringworld: "), 2u) << output;
   }
+}
+
+// Inside a call of the MPI library, which cannot be interrupted, too.
+TEST(KilledRank, IsNoticedInsideTheLibrary) {
+  const LibraryCalls job;
+  job.signal_rank(2, SIGKILL);
+  job.expect_end(std::chrono::seconds(15));
+  EXPECT_NE(job.output().find("the process of rank 2 has ended"), std::string::npos)
+      << job.output();
 }
 
 TEST(KilledLauncher, TakesItsRanksWithItAndSaysNothingOfThem) {
   for (const int signal : {SIGKILL, SIGTERM, SIGINT}) {
-    const Job job("");
+    const Training job("");
     job.signal_launcher(signal);
     job.expect_end(std::chrono::seconds(10));
     EXPECT_EQ(job.output().find("was killed"), std::string::npos) << job.output();
@@ -170,9 +202,9 @@ double cpu_seconds(pid_t process) {
 // Whoever waits for a rank that sleeps costs next to nothing.
 TEST(StoppedRank, IsWaitedForAsleep) {
   for (const std::string transport : {"shared", "mpi"}) {
-    const Job job("--timeout 5 --transport " + transport);
+    const Training job("--timeout 5 --transport " + transport);
     job.signal_rank(2, SIGSTOP);
-    const pid_t waiting = ranks_running(job.metrics, 0).at(0);
+    const pid_t waiting = ranks_running(job.mark, 0).at(0);
     const double before = cpu_seconds(waiting);
     double after = before;
     int status = 0;
@@ -189,7 +221,7 @@ TEST(StoppedRank, IsWaitedForAsleep) {
 // One message names the rank that is missing, whatever way messages travel.
 TEST(StoppedRank, IsNamedWithinTheTimeout) {
   for (const std::string transport : {"shared", "mpi"}) {
-    const Job job("--timeout 3 --transport " + transport);
+    const Training job("--timeout 3 --transport " + transport);
     job.signal_rank(2, SIGSTOP);
     job.expect_end(std::chrono::seconds(15));
     const std::string output = job.output();
