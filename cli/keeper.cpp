@@ -66,7 +66,7 @@ void rename_this_process(int argc, char** argv, int rank) {
 
 // Passes `signals` on until the rank ends.
 [[noreturn]] void keep(pid_t rank_process, int rank, const sigset_t& signals) {
-  int status = 0;
+  int status = EXIT_FAILURE << 8;  // should the system not tell
   for (pid_t ended = 0; ended == 0;) {
     const int signal = sigwaitinfo(&signals, nullptr);
     if (signal > 0 && signal != SIGCHLD) {
