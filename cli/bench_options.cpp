@@ -1,5 +1,8 @@
 #include "cli/bench_options.h"
 
+#include <array>
+#include <string>
+
 #include <fmt/format.h>
 
 #include "cli/bench_call.h"
@@ -113,6 +116,15 @@ void check(BenchOptions& o) {
   if (!o.chart.empty() && !o.chart.ends_with(".svg")) {
     throw UsageError(fmt::format(
         "--chart: '{}': charts are written as SVG; give a name that ends in .svg", o.chart));
+  }
+  const std::array<const std::string*, 4> outputs = {&o.json, &o.csv, &o.chart, &o.tune};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = i + 1; j < outputs.size(); ++j) {
+      if (*outputs[i] != "-" && !outputs[i]->empty() && *outputs[i] == *outputs[j]) {
+        throw UsageError(
+            fmt::format("'{}' is to be two outputs; give each a file of its own", *outputs[i]));
+      }
+    }
   }
   if (o.json == "-" && o.csv == "-") {
     throw UsageError("--csv: '-': --json - goes to standard output already; give one a file");

@@ -1,11 +1,13 @@
 #include "cli/output_file.h"
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/error.h"
 
@@ -17,6 +19,54 @@ namespace {
       fmt::format("{}: cannot write '{}'; check the path and free space", option, path));
 }
 
+bool is_there(const std::string& path) {
+  std::error_code unknown;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, unknown));
+}
+
+// A file that is open for writing; nothing in it has changed.
+class Output {
+ public:
+  explicit Output(const std::string& path)
+      : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+    if (file_ >= 0 && ::fstat(file_, &before_) != 0) {
+      ::close(file_);
+      file_ = -1;
+    }
+  }
+  ~Output() {
+    if (file_ >= 0) {
+      ::close(file_);
+    }
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  bool open() const { return file_ >= 0; }
+  // Replaces what is in it. A file gets the room first, so that a full disk shows while what was
+  // there is still whole.
+  bool write(std::string_view text) const {
+    const bool is_file = S_ISREG(before_.st_mode);
+    const auto size = static_cast<off_t>(text.size());
+    if (is_file && size > before_.st_size && ::posix_fallocate(file_, 0, size) != 0) {
+      static_cast<void>(!::ftruncate(file_, before_.st_size));
+      return false;
+    }
+    while (!text.empty()) {
+      const ssize_t written = ::write(file_, text.data(), text.size());
+      if (written < 0) {
+        return false;
+      }
+      text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return !is_file || ::ftruncate(file_, size) == 0;
+  }
+
+ private:
+  int file_;
+  struct stat before_ {};
+};
+
 }  // namespace
 
 void check_writable(std::string_view option, const std::string& path) {
@@ -24,8 +74,15 @@ void check_writable(std::string_view option, const std::string& path) {
     return;
   }
   std::error_code unknown;
-  const bool is_new = !std::filesystem::exists(path, unknown);
-  if (!std::ofstream(path, std::ios::app)) {
+  const std::filesystem::file_status status = std::filesystem::status(path, unknown);
+  if (exists(status) && !is_regular_file(status)) {  // to open it may say something to others
+    if (is_directory(status) || ::access(path.c_str(), W_OK) != 0) {
+      refuse(option, path);
+    }
+    return;
+  }
+  const bool is_new = !is_there(path);
+  if (!Output(path).open()) {
     refuse(option, path);
   }
   if (is_new) {
@@ -41,24 +98,12 @@ void write_file(std::string_view option, const std::string& path, const std::str
     std::cout << text << std::flush;
     return;
   }
-  // Beside it first, unless it is a device or a link: what was there is lost only to what is whole.
-  std::error_code unknown;
-  const std::filesystem::file_status status = std::filesystem::symlink_status(path, unknown);
-  const bool replaces = !exists(status) || is_regular_file(status);
-  const std::string written = replaces ? path + ".part" : path;
-  const auto write = [&] {
-    std::ofstream file(written);
-    file << text << std::flush;
-    return static_cast<bool>(file);
-  };
-  bool whole = write();
-  if (whole && replaces) {
-    std::filesystem::rename(written, path, unknown);
-    whole = !unknown;
-  }
-  if (!whole) {
-    if (replaces) {
-      std::filesystem::remove(written, unknown);
+  const bool is_new = !is_there(path);
+  const Output output(path);
+  if (!output.open() || !output.write(text)) {
+    std::error_code unknown;
+    if (is_new && output.open()) {
+      std::filesystem::remove(path, unknown);
     }
     refuse(option, path);
   }

@@ -11,7 +11,8 @@ namespace ringworld {
 void check_writable(std::string_view option, const std::string& path);
 
 // To the path, or to standard output for "-"; nothing for an empty path. Throws DataError that
-// names option and path when it cannot be written whole; what was in the file is still there then.
+// names option and path when it cannot be written whole; when the disk is full, what was in the
+// file is still there.
 void write_file(std::string_view option, const std::string& path, const std::string& text);
 
 }  // namespace ringworld

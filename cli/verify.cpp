@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/json_file.h"
+#include "cli/output_file.h"
 #include "cli/rank.h"
 #include "cli/verify_text.h"
 #include "training/parity.h"
@@ -154,11 +155,7 @@ ExitCode run_verify(const VerifyOptions& o, Transport& transport) {
                                    {"steps", o.steps},
                                    {"seed", o.seed}};
   rank.check_same_everywhere(fmt::format("{}data={}\n", o.settings, data.fingerprint()));
-  rank.on_rank_0([&] {
-    if (!o.json.empty()) {
-      write_json(o.json, report);  // a path that cannot be written shows now, not after the work
-    }
-  });
+  rank.on_rank_0([&] { check_writable("--json", o.json); });
   if (rank.prints()) {
     std::cout << fmt::format(
                      "{}: {} parameters; {} step{} against a single process on rank 0; {}\n\n",

@@ -135,6 +135,18 @@ TEST(Bench, WritesTableCsvAndChart) {
 }
 
 // Rules of one operation stay when another one is measured, and are replaced by its own.
+// Alone, too, the library has no sums of 16 bits of its own.
+TEST(Bench, SixteenBitsOnOneRank) {
+  for (const char* operation : {"all_reduce", "reduce_scatter", "reduce"}) {
+    const Json json = parsed(run_alone(std::string("bench ") + operation +
+                                       " --dtype bf16 --iterations 3 --sizes 8 --json -"));
+    EXPECT_FALSE(json["rows"].empty());
+    for (const Json& row : json["rows"]) {
+      EXPECT_EQ(row["wrong"], 0) << row;
+    }
+  }
+}
+
 TEST(Bench, TunesOneOperationAfterTheOther) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("tuning.json");

@@ -67,6 +67,7 @@ TEST(BenchOptionsTest, WhatCannotBeIsRefused) {
   refused({"all_to_all", "--in-place", "both"}, {"--in-place", "all_to_all", "never"});
   refused({"all_reduce", "--chart", "chart.png"}, {"--chart", "chart.png", ".svg"});
   refused({"all_reduce", "--json", "-", "--csv", "-"}, {"--csv", "--json"});
+  refused({"all_reduce", "--json", "rows", "--csv", "rows"}, {"rows", "two outputs"});
   refused({"barrier", "--sizes", "8"}, {"--sizes", "barrier"});
   refused({"barrier", "--inject-bitflip"}, {"--inject-bitflip", "barrier"});
   refused({"all_reduce", "--iterations", "-1"}, {"--iterations"});

@@ -43,6 +43,28 @@ TEST(OutputFile, IsNotThereBeforeItIsWritten) {
   EXPECT_EQ(text_in(directory.path("rows.json")), "new");
 }
 
+TEST(OutputFile, KeepsItsModeAndItsOtherNames) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.write("rows.json", "what was there, and longer");
+  std::filesystem::permissions(
+      path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_hard_link(path, directory.path("other.json"));
+  write_file("--json", path, "new");
+  EXPECT_EQ(text_in(directory.path("other.json")), "new");
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST(OutputFile, GoesThroughALinkToNothing) {
+  const TemporaryDirectory directory;
+  const std::string link = directory.path("link.json");
+  std::filesystem::create_symlink(directory.path("rows.json"), link);
+  check_writable("--json", link);
+  write_file("--json", link, "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(text_in(directory.path("rows.json")), "new");
+}
+
 TEST(OutputFile, GoesThroughALink) {
   const TemporaryDirectory directory;
   const std::string path = directory.write("rows.json", "old");
