@@ -1,6 +1,9 @@
 // The calls of a benchmark: which rank is the root when, and that what comes out is looked at.
 #include "cli/bench_call.h"
 
+#include <functional>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "tests/collectives/on_threads.h"
@@ -32,43 +35,42 @@ Bytes sent(Communicator& communicator, Operation operation, bool in_place, std::
   return after - before;
 }
 
-TEST(BenchCallTest, TheFirstCallHasTheRootThatIsAskedFor) {
+// On every rank, of every operation that has a root, in place and not.
+void for_each_with_root(
+    const std::function<void(Communicator&, Operation operation, bool in_place)>& body) {
   for (const Operation operation : with_root) {
     for (const bool in_place : {false, true}) {
-      SCOPED_TRACE(std::string(name_of(operation)) + (in_place ? " in place" : ""));
-      if (in_place ? !has_in_place(operation) : !has_out_of_place(operation)) {
-        continue;
+      if (in_place ? has_in_place(operation) : has_out_of_place(operation)) {
+        SCOPED_TRACE(std::string(name_of(operation)) + (in_place ? " in place" : ""));
+        run_communicators(calling_ranks, [&](Communicator& communicator) {
+          body(communicator, operation, in_place);
+        });
       }
-      run_communicators(calling_ranks, [&](Communicator& communicator) {
-        const Bytes bytes = sent(communicator, operation, in_place, 1);
-        const bool gives = operation == Operation::broadcast || operation == Operation::scatter;
-        if (communicator.rank() == 1) {
-          EXPECT_EQ(bytes > Bytes(0), gives);
-        }
-      });
     }
   }
 }
 
+TEST(BenchCallTest, TheFirstCallHasTheRootThatIsAskedFor) {
+  for_each_with_root([](Communicator& communicator, Operation operation, bool in_place) {
+    const Bytes bytes = sent(communicator, operation, in_place, 1);
+    const bool gives = operation == Operation::broadcast || operation == Operation::scatter;
+    if (communicator.rank() == 1) {
+      EXPECT_EQ(bytes > Bytes(0), gives);
+    }
+  });
+}
+
 // So that a loop of calls cannot run ahead at one rank.
 TEST(BenchCallTest, EveryRankIsTheRootInTurn) {
-  for (const Operation operation : with_root) {
-    for (const bool in_place : {false, true}) {
-      SCOPED_TRACE(std::string(name_of(operation)) + (in_place ? " in place" : ""));
-      if (in_place ? !has_in_place(operation) : !has_out_of_place(operation)) {
-        continue;
-      }
-      run_communicators(calling_ranks, [&](Communicator& communicator) {
-        const Bytes once = sent(communicator, operation, in_place, calling_ranks);
-        const double own = static_cast<double>(once.value);
-        const double least = communicator.all_reduce_value(own, ReduceOp::min, "least");
-        const double most = communicator.all_reduce_value(own, ReduceOp::max, "most");
-        EXPECT_EQ(least, most);
-        EXPECT_GT(least, 0);
-        EXPECT_EQ(sent(communicator, operation, in_place, 2 * calling_ranks), 2 * once);
-      });
-    }
-  }
+  for_each_with_root([](Communicator& communicator, Operation operation, bool in_place) {
+    const Bytes once = sent(communicator, operation, in_place, calling_ranks);
+    const double own = static_cast<double>(once.value);
+    const double least = communicator.all_reduce_value(own, ReduceOp::min, "least");
+    const double most = communicator.all_reduce_value(own, ReduceOp::max, "most");
+    EXPECT_EQ(least, most);
+    EXPECT_GT(least, 0);
+    EXPECT_EQ(sent(communicator, operation, in_place, 2 * calling_ranks), 2 * once);
+  });
 }
 
 TEST(BenchCallTest, WithoutARootThereIsOneTurn) {
